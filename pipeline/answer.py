@@ -1,0 +1,71 @@
+"""The result of a run, with what it rests on and what was not read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipeline.document import Span
+from pipeline.finding import Evidence, Finding
+from pipeline.model import Stage, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedChunk:
+    """A chunk that was not read because its call failed."""
+
+    index: int
+    span: Span
+    stage: Stage
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of the document the answer rests on. Each chunk is counted once: read, unread or failed."""
+
+    chunks: int
+    chunks_read: int
+    """Gated or mapped with success."""
+    chunks_extracted: int
+    """Of those read, how many were read for findings and not only gated."""
+    failed_chunks: tuple[FailedChunk, ...] = ()
+    findings_dropped: int = 0
+    """Findings left out because a collapse round could not shrink them."""
+
+    @property
+    def share(self) -> float:
+        """Part of the chunks that was read, 0 to 1."""
+        return self.chunks_read / self.chunks if self.chunks else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer. `found` is False if the document does not say; `text` is then empty."""
+
+    text: str
+    """The short answer: a name, a number, a letter, a sentence; for a summary the summary."""
+    explanation: str
+    found: bool
+    confidence: int
+    """1 to 5, from `probability` in fifths; the two are calibrated, not what the model said of itself."""
+    probability: float
+    evidence: tuple[Evidence, ...]
+    """In document order. Quotes of the findings that the answer was made from."""
+    conflicts: tuple[Finding, ...] = ()
+    """Supported findings that say something else."""
+    coverage: Coverage
+    usage: Mapping[Stage, Usage] = field(default_factory=dict)
+    seconds: Mapping[Stage, float] = field(default_factory=dict)
+    """From the first call of a stage to its last outcome; stages overlap, so they do not add up to the whole."""
+    total_seconds: float = 0.0
+    provisional: bool = False
+    stopped_by: str = ""
+    """The limit that ended reading early ("calls", "tokens", "wall time"), or empty."""
+    warnings: tuple[str, ...] = ()
+
+
+def confidence_of(probability: float) -> int:
+    """Fifths of the probability: 1 is under 0.2, 5 is 0.8 or more."""
+    return min(5, 1 + int(probability * 5))

@@ -1,0 +1,37 @@
+"""From three scores to one probability that a finding is right.
+
+A small model says confidence 5 nearly always. The log-probabilities of the relevance gate and of the support check
+tell more; a logistic model over all three is fitted per model on generated data (`python -m benchmarks run ask`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """logit P(right) = intercept + gate·g + support·s + words·(w − 3), scores clipped to ±`clip_nats`.
+
+    The defaults are for a model that was never fitted: the words count as they stand, the scores a little.
+    """
+
+    intercept: float = 0.0
+    gate: float = 0.2
+    support: float = 0.5
+    words: float = 0.6
+    clip_nats: float = 8.0
+
+    def probability(self, *, gate: float | None, support: float | None, words: int) -> float:
+        """A missing score counts as 0, that is, as saying nothing either way."""
+        logit = (
+            self.intercept
+            + self.gate * self._clip(gate)
+            + self.support * self._clip(support)
+            + self.words * (words - 3)
+        )
+        return 1.0 / (1.0 + math.exp(-logit))
+
+    def _clip(self, score: float | None) -> float:
+        return 0.0 if score is None else max(-self.clip_nats, min(self.clip_nats, score))

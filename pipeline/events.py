@@ -1,0 +1,74 @@
+"""What a run tells while it works. A reader needs no other source to show progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.answer import Answer
+from pipeline.finding import Finding
+from pipeline.model import CallFailed, Stage, Usage
+from pipeline.run import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStarted:
+    stage: Stage
+    calls: int
+    """Expected now; a later event for the same stage replaces it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnded:
+    """One call came back, or failed for good."""
+
+    stage: Stage
+    chunk_index: int | None
+    usage: Usage
+    failed: CallFailed | None
+    from_journal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkGated:
+    chunk_index: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkMapped:
+    """`finding` is None if the chunk held no information or what it held was not supported."""
+
+    chunk_index: int
+    finding: Finding | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collapsed:
+    depth: int
+    chunk_indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisional:
+    """The best verified answer so far; it may be overturned, and `reason` says why it changed."""
+
+    answer: Answer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    answer: Answer
+
+
+Event = Planned | StageStarted | CallEnded | ChunkGated | ChunkMapped | Collapsed | Provisional | Warned | Finished

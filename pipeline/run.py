@@ -1,0 +1,92 @@
+"""One strategy on one question: what it is asked, what it may use, what it plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pipeline.answer import Answer
+from pipeline.calibrate import Calibration
+from pipeline.dispatch import Dispatcher
+from pipeline.document import Document
+from pipeline.gate_chunks import GateSettings
+from pipeline.token_budget import TokenBudget
+from pipeline.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # events carry the plan
+    from pipeline.events import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Where reading stops; the answer is then made from what is known. None means no limit."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    """Prompt and output tokens of all calls."""
+    wall_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A question about a document, and how to go about it."""
+
+    question: str
+    task: str = "question_answering"
+    choices: tuple[str, ...] = ()
+    """For multiple choice: the options in their order; the answer is one of their letters."""
+    strategy: str = "auto"
+    chunk_tokens: int | None = None
+    """None: what the model's catalogue entry says."""
+    use_gate: bool = True
+    use_support_check: bool = True
+    copy_quotes: bool = False
+    """The model copies quotes, which are then located, instead of naming sentence numbers."""
+    best_first: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will do, known before any call. Counts are bounds where the document decides on the way."""
+
+    strategy: str
+    reason: str
+    document_tokens: int
+    chunks: int
+    calls: int
+    """At most."""
+    prompt_tokens: int
+    """At most, the prefix cache left aside."""
+    output_tokens: int
+    """At most."""
+    depth: int
+    """Longest chain of calls that wait for one another."""
+    graph: str
+    """The stages as Mermaid text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Everything a strategy may use. It holds no client, no global and no file of its own."""
+
+    tokenizer: Tokenizer
+    budget: TokenBudget
+    dispatcher: Dispatcher
+    chunk_tokens: int
+    gate: GateSettings
+    calibration: Calibration
+    emit: Callable[[Event], None] = lambda _: None
+
+
+class Strategy(Protocol):
+    """One way to get an answer."""
+
+    def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
+        """Pure: no call is made."""
+        ...
+
+    async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
+        """Answer, telling events on the way. Failed calls reach the answer's coverage; nothing is raised for them."""
+        ...
