@@ -22,6 +22,10 @@ class Calibration:
     support: float = 0.5
     words: float = 0.6
     clip_nats: float = 8.0
+    unlocated_cap: float = 0.2
+    """Highest probability of a finding none of whose quotes stands in the document."""
+    keep_probability: float = 0.15
+    """Findings below this are dropped as not supported."""
 
     def probability(self, *, gate: float | None, support: float | None, words: int) -> float:
         """A missing score counts as 0, that is, as saying nothing either way."""

@@ -1,18 +1,20 @@
 """The relevance gate: one constrained Yes/No token per chunk, scored against the document's other chunks.
 
-The level of the scores moves with the question, their order does not (measured on small models); so a chunk is kept
-by its distance to the best score of the document, the best few are always kept, and a chunk whose score is clearly
-positive need not wait for the others.
+The level of the scores moves with the question, their order does not (measured on small models, docs/experiments.md).
+So a chunk is kept by its distance to the best score of the document, the best few are always kept, and a chunk whose
+score is clearly positive need not wait for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.model import Call, Completion, Sampling, Stage
-from pipeline.prompt import TaskPrompts
+from pipeline.prompt import chat_prompt
 from pipeline.split_document import Chunk
+from pipeline.tasks import Task
+from pipeline.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,35 @@ class GateSettings:
     """Chunks within this many nats of the document's best score are kept."""
     keep_at_least: int = 4
     clear_score: float = 1.0
-    """A chunk that scores this much or more is read at once, while others are still being gated."""
+    """A chunk that scores this much is read at once, while others are still being gated."""
 
 
-def gate_call(chunk: Chunk, question_ids: bytes, prompts: TaskPrompts) -> Call: ...
+def gate_call(chunk: Chunk, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:
+    """Ask for one token; header and chunk are a prefix that the map call and other questions find cached."""
+    prompt = chat_prompt(
+        tokenizer,
+        shared=[task.header.encode(tokenizer, {}), chunk.numbered_token_ids],
+        own=[task.gate.encode(tokenizer, {"question": question_ids})],
+    )
+    return Call(
+        prompt=prompt,
+        sampling=Sampling(max_output_tokens=1, choices=(task.yes, task.no)),
+        stage=Stage.GATE,
+        chunk_index=chunk.index,
+        affinity=chunk.affinity,
+    )
+
+
+def yes_score(completion: Completion) -> float:
+    """log P(Yes) − log P(No), in nats."""
+    yes, no = completion.choice_logprobs
+    return yes - no
+
+
+def keep_chunks(scores: Mapping[int, float], settings: GateSettings) -> list[int]:
+    """Indices of the chunks worth extracting from, best first."""
+    ranked = sorted(scores, key=lambda index: (-scores[index], index))
+    if not ranked:
+        return []
+    threshold = scores[ranked[0]] - settings.keep_margin
+    return [index for place, index in enumerate(ranked) if place < settings.keep_at_least or scores[index] >= threshold]

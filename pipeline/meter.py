@@ -48,7 +48,9 @@ class Meter:
             self._record(sent.popleft(), outcome)
             yield outcome
         for call in [*kept_back, *remaining]:
-            outcome = CallFailed(error="LimitReached", message=f"the limit on {self.stopped_by} was reached", attempts=0)
+            outcome = CallFailed(
+                error="LimitReached", message=f"the limit on {self.stopped_by} was reached", attempts=0
+            )
             self._record(call, outcome)
             yield outcome
 
@@ -77,7 +79,7 @@ class Meter:
         return True
 
     def _record(self, call: Call, outcome: Outcome) -> None:
-        usage = outcome.usage if isinstance(outcome, Completion) else Usage(calls=getattr(outcome, "attempts", 0))
+        usage = _usage(outcome)
         self.usage[call.stage] = self.usage.get(call.stage, Usage()) + usage
         now = self.elapsed_s()
         self._first_s.setdefault(call.stage, now)
@@ -91,3 +93,9 @@ class Meter:
                 from_journal=isinstance(outcome, Completion) and outcome.from_journal,
             )
         )
+
+
+def _usage(outcome: Outcome) -> Usage:
+    if isinstance(outcome, CallFailed):
+        return Usage(calls=outcome.attempts)
+    return Usage(journal_calls=1) if outcome.from_journal else outcome.usage

@@ -97,6 +97,8 @@ class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    journal_calls: int = 0
+    """Calls that an earlier run paid for; their tokens are not counted again."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -104,6 +106,7 @@ class Usage:
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            journal_calls=self.journal_calls + other.journal_calls,
         )
 
 

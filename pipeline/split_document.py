@@ -12,6 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pipeline.document import Document, Span
 from pipeline.errors import ContextTooSmall
@@ -56,18 +57,19 @@ class Chunk:
         return ids
 
 
-def split_document(document: Document, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
+@lru_cache(maxsize=4)
+def split_document(document: Document, tokenizer: Tokenizer, chunk_tokens: int) -> tuple[Chunk, ...]:
     """Return chunks whose spans follow one another and rejoin to the document exactly.
 
     A numbered chunk has at most `chunk_tokens` tokens. It ends where a paragraph ends if that leaves it at least
     three quarters full, else where a sentence ends. A last chunk under a quarter full is balanced with the one before.
-    An empty document has no chunks.
+    An empty document has no chunks. The last few results are kept, for the next question on the same document.
     """
     if chunk_tokens < SMALLEST_CHUNK_TOKENS:
         raise ContextTooSmall(f"Chunks of {chunk_tokens} tokens are too small; the least is {SMALLEST_CHUNK_TOKENS}.")
     sentences = _encode_sentences(document.text, tokenizer)
     groups = _pack(sentences, chunk_tokens, tokenizer)
-    return [_make_chunk(index, group, tokenizer) for index, group in enumerate(groups)]
+    return tuple(_make_chunk(index, group, tokenizer) for index, group in enumerate(groups))
 
 
 def number_marker(number: int) -> str:

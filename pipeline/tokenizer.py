@@ -67,9 +67,7 @@ class Tokenizer:
     def encode_contents(self, texts: Sequence[str]) -> list[array[int]]:
         """Encode many outside texts at once, each apart from its neighbours, on all cores."""
         encodings = self._untrusted.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [
-            self._without_control(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)
-        ]
+        return [self._without_control(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _without_control(self, text: str, ids: list[int]) -> array[int]:
         """Spell `text` character by character in the rare vocabulary where a control token is an ordinary word too."""

@@ -1,0 +1,93 @@
+"""The kinds of work: their prompts are Markdown files, one folder each; what a folder lacks, `common` provides.
+
+header.md    before the chunk: role, rules, calibration anchors; the same for every question, so it is cached
+gate.md      after the chunk: the one-token relevance question
+map.md       after the chunk: what to extract, naming sentences by number
+map_quotes.md  the same, copying sentences
+support.md   evidence alone: does it state the answer?
+collapse.md  several findings into one
+reduce.md    the surviving findings into the answer
+task.toml    which stages run, how long outputs may be
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from pipeline.errors import UnknownName
+from pipeline.prompt import PromptTemplate
+
+TASKS = (
+    "question_answering",
+    "question_answering_zh",
+    "multiple_choice",
+    "summarization",
+    "retrieval",
+    "code",
+    "aggregation",
+)
+
+_SLOTS = {
+    "header": frozenset[str](),
+    "gate": frozenset({"question"}),
+    "map": frozenset({"question"}),
+    "map_quotes": frozenset({"question"}),
+    "support": frozenset({"evidence", "question"}),
+    "collapse": frozenset({"findings", "question"}),
+    "reduce": frozenset({"findings", "question"}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Prompts and output sizes of one kind of work."""
+
+    name: str
+    header: PromptTemplate
+    gate: PromptTemplate
+    map: PromptTemplate
+    map_quotes: PromptTemplate
+    support: PromptTemplate
+    collapse: PromptTemplate
+    reduce: PromptTemplate
+    description: str
+    gated: bool
+    """False where every chunk matters: summaries, aggregation."""
+    supported: bool
+    """Whether a finding's evidence can be asked to state the answer by itself."""
+    free_text: bool
+    """True if the answer is prose that is always written anew from all findings: summaries."""
+    map_fields: tuple[str, ...]
+    """Fields of a map output after its evidence, in the order they are generated."""
+    reduce_fields: tuple[str, ...]
+    map_output_tokens: int
+    collapse_output_tokens: int
+    reduce_output_tokens: int
+    yes: str
+    no: str
+
+
+@lru_cache
+def load_task(name: str) -> Task:
+    """Read a task's folder. Raises UnknownName with the known names; a template with wrong slots is our fault."""
+    if name not in TASKS:
+        raise UnknownName(f"No task {name!r}; the tasks are {', '.join(TASKS)}.")
+    settings: dict[str, Any] = tomllib.loads(_read("common", "task.toml")) | tomllib.loads(_read(name, "task.toml"))
+    for fields in ("map_fields", "reduce_fields"):
+        settings[fields] = tuple(settings[fields])
+    templates: dict[str, Any] = {}
+    for stage, slots in _SLOTS.items():
+        template = PromptTemplate.parse(f"{name}/{stage}", _read(name, f"{stage}.md").rstrip("\n"))
+        assert template.slots == slots, f"{template.name} has the slots {set(template.slots)}, not {set(slots)}"
+        templates[stage] = template
+    return Task(name=name, **templates, **settings)
+
+
+def _read(task: str, file_name: str) -> str:
+    folder = files(__package__)
+    own = folder / task / file_name
+    return (own if own.is_file() else folder / "common" / file_name).read_text("utf-8")

@@ -1,0 +1,41 @@
+"""The front door: a document and a question in, an answer with evidence out."""
+
+from __future__ import annotations
+
+from pipeline.answer import Answer
+from pipeline.document import Document
+from pipeline.errors import CallerError, EmptyDocument
+from pipeline.events import Finished, Planned
+from pipeline.run import Plan, Request, Resources
+from pipeline.strategies import find_strategy
+
+
+def plan(document: Document, request: Request, resources: Resources) -> Plan:
+    """What `ask` will do, before anything runs."""
+    _check(document, request)
+    return find_strategy(request.strategy).plan(document, request, resources)
+
+
+async def ask(document: Document, request: Request, resources: Resources) -> Answer:
+    """Answer, emitting events from `Planned` to `Finished`.
+
+    Raises CallerError for a request that cannot be served. Calls that fail are in the answer's coverage.
+    Cancelling the awaiting task aborts what is under way; completed calls stay in the journal.
+    """
+    _check(document, request)
+    strategy = find_strategy(request.strategy)
+    resources.emit(Planned(plan=strategy.plan(document, request, resources)))
+    answer = await strategy.run(document, request, resources)
+    resources.emit(Finished(answer=answer))
+    return answer
+
+
+def _check(document: Document, request: Request) -> None:
+    if not document.text.strip():
+        raise EmptyDocument
+    if not request.question.strip():
+        raise CallerError("The question is empty; ask something.")
+    if request.task == "multiple_choice" and len(request.choices) < 2:
+        raise CallerError("A multiple-choice question needs at least two options; give them with --choice.")
+    if request.choices and request.task != "multiple_choice":
+        raise CallerError("Options belong to the task multiple_choice; ask with --task multiple_choice.")

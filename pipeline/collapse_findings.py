@@ -1,0 +1,191 @@
+"""Collapse: merge neighbouring findings until all fit one reduce prompt.
+
+Nothing waits for a barrier. As soon as the findings so far exceed the reduce prompt, collapsing is certain, and a
+group of neighbours starts the moment it is full, while later chunks are still being mapped; rounds overlap likewise.
+Groups are formed by place in the document, never by arrival, so a run repeats exactly.
+After LLM×MapReduce (arXiv 2410.09342); differs in carrying evidence beside the prompt, by pointer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from pipeline.dispatch import Dispatcher
+from pipeline.errors import CollapseStalled, ContextTooSmall, MalformedOutput
+from pipeline.events import Collapsed
+from pipeline.finding import Evidence, Finding
+from pipeline.model import Call, CallFailed, Sampling, Stage
+from pipeline.prompt import chat_prompt
+from pipeline.render_findings import RENDERED_TOKENS, join_rendered, render_finding
+from pipeline.run import Resources
+from pipeline.structured_output import CONFIDENCE, TEXT, number_list, object_schema, parse_fields
+from pipeline.tasks import Task
+
+MOST_NAMED = 6
+MOST_EVIDENCE = 8
+MOST_ROUNDS = 12
+"""More than any document needs: each round at least halves the number of findings that do not fit."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Collapse:
+    """What all rounds of one run share."""
+
+    question_ids: Sequence[int]
+    task: Task
+    chunks: int
+    dispatcher: Dispatcher
+    resources: Resources
+    failed: list[CallFailed] = field(default_factory=list)
+    """Groups whose call failed; the best finding of each stood in for it."""
+    dropped: int = 0
+    """Findings that such a stand-in replaced."""
+
+    def reduce_room_tokens(self) -> int:
+        """Tokens of rendered findings that fit one reduce prompt."""
+        return self._room_tokens(Stage.REDUCE)
+
+    def group_room_tokens(self) -> int:
+        return self._room_tokens(Stage.COLLAPSE)
+
+    def _room_tokens(self, stage: Stage) -> int:
+        tokenizer = self.resources.tokenizer
+        template = self.task.reduce if stage is Stage.REDUCE else self.task.collapse
+        output = self.task.reduce_output_tokens if stage is Stage.REDUCE else self.task.collapse_output_tokens
+        empty = chat_prompt(
+            tokenizer, own=[template.encode(tokenizer, {"question": self.question_ids, "findings": ()})]
+        )
+        room = self.resources.budget.room_tokens(fixed_tokens=len(empty.token_ids), output_tokens=output)
+        if room < 3 * RENDERED_TOKENS:  # fewer would not shrink
+            raise ContextTooSmall(
+                f"Only {room} tokens are left for findings beside the question; at least {3 * RENDERED_TOKENS} are "
+                "needed. Shorten the question or serve the model with a larger context."
+            )
+        return room
+
+    def size_tokens(self, finding: Finding) -> int:
+        """As rendered under the longest label, with its separator."""
+        return len(render_finding(finding, 9999, self.chunks, self.resources.tokenizer)) + 2
+
+
+async def collapse_findings(findings: AsyncIterator[Finding], collapse: Collapse, depth: int = 1) -> list[Finding]:
+    """Return findings, in document order, that fit one reduce prompt together.
+
+    Raises CollapseStalled if they never do; that cannot happen while every finding renders within RENDERED_TOKENS.
+    A group whose call fails is replaced by its most probable finding, and counted.
+    """
+    room = collapse.reduce_room_tokens()
+    kept: list[Finding] = []
+    tokens = 0
+    async for finding in findings:
+        kept.append(finding)
+        tokens += collapse.size_tokens(finding)
+        if tokens > room:
+            break
+    else:
+        return kept
+    if depth > MOST_ROUNDS:
+        raise CollapseStalled
+    return await collapse_findings(_merged_groups(_chain(kept, findings), collapse, depth), collapse, depth + 1)
+
+
+async def _chain(first: list[Finding], rest: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    for finding in first:
+        yield finding
+    async for finding in rest:
+        yield finding
+
+
+async def _merged_groups(findings: AsyncIterator[Finding], collapse: Collapse, depth: int) -> AsyncIterator[Finding]:
+    """Yield one finding per group, in order; up to all groups are under way at once."""
+    running: deque[asyncio.Task[Finding]] = deque()
+    try:
+        async for group in _full_groups(findings, collapse):
+            running.append(asyncio.create_task(_merge_group(group, collapse, depth)))
+            while running and running[0].done():
+                yield running.popleft().result()
+        while running:
+            yield await running.popleft()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _full_groups(findings: AsyncIterator[Finding], collapse: Collapse) -> AsyncIterator[list[Finding]]:
+    """Contiguous groups that fill a collapse prompt; only the last may be smaller."""
+    room = collapse.group_room_tokens()
+    group: list[Finding] = []
+    tokens = 0
+    async for finding in findings:
+        size = collapse.size_tokens(finding)
+        if group and tokens + size > room:
+            yield group
+            group, tokens = [], 0
+        group.append(finding)
+        tokens += size
+    if group:
+        yield group
+
+
+async def _merge_group(group: list[Finding], collapse: Collapse, depth: int) -> Finding:
+    if len(group) == 1:
+        return group[0]
+    merged = await _merge_by_model(group, collapse)
+    indices = tuple(sorted({index for finding in group for index in finding.chunk_indices}))
+    collapse.resources.emit(Collapsed(depth=depth, chunk_indices=indices))
+    if merged is None or merged.is_empty:  # a merge must not lose everything
+        collapse.dropped += len(group) - 1
+        return max(group, key=lambda finding: finding.probability)
+    return replace(merged, chunk_indices=indices)
+
+
+async def _merge_by_model(group: list[Finding], collapse: Collapse) -> Finding | None:
+    async for outcome in collapse.dispatcher.complete([_collapse_call(group, collapse)]):
+        if isinstance(outcome, CallFailed):
+            collapse.failed.append(outcome)
+            return None
+        try:
+            parsed = parse_fields(outcome)
+        except MalformedOutput as error:
+            collapse.failed.append(CallFailed(error=type(error).__name__, message=str(error)))
+            return None
+        named = [group[number - 1] for number in parsed.numbers("findings") if 1 <= number <= len(group)]
+        return _merged(named or group, parsed.text("rationale"), parsed.text("answer"), parsed.confidence())
+    return None
+
+
+def _merged(named: list[Finding], rationale: str, answer: str, confidence: int) -> Finding:
+    best = max(named, key=lambda finding: finding.probability)
+    return Finding(
+        chunk_indices=best.chunk_indices,
+        evidence=merge_evidence(named, MOST_EVIDENCE),
+        rationale=rationale,
+        answer=answer,
+        stated_confidence=confidence,
+        gate_score=best.gate_score,
+        support_score=best.support_score,
+        probability=best.probability,
+    )
+
+
+def merge_evidence(findings: Sequence[Finding], most: int) -> tuple[Evidence, ...]:
+    """Located evidence of all findings, each place once, most probable findings first, then in document order."""
+    ranked = sorted(findings, key=lambda finding: -finding.probability)
+    places = {e.span: e for finding in ranked for e in finding.evidence if e.span is not None}
+    return tuple(sorted(list(places.values())[:most], key=lambda e: e.span.start if e.span else 0))
+
+
+def _collapse_call(group: list[Finding], collapse: Collapse) -> Call:
+    tokenizer, task = collapse.resources.tokenizer, collapse.task
+    rendered = [render_finding(f, n, collapse.chunks, tokenizer) for n, f in enumerate(group, start=1)]
+    values = {"question": collapse.question_ids, "findings": join_rendered(rendered, tokenizer)}
+    schema = object_schema(
+        findings=number_list(len(group), MOST_NAMED), rationale=TEXT, answer=TEXT, confidence=CONFIDENCE
+    )
+    sampling = Sampling(max_output_tokens=task.collapse_output_tokens, json_schema=schema)
+    prompt = chat_prompt(tokenizer, own=[task.collapse.encode(tokenizer, values)])
+    return collapse.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.COLLAPSE))

@@ -1,0 +1,152 @@
+"""Every completed call by its content key: resume, cache, exactly-once.
+
+The key covers model, encoded prompt, sampling and schema (`Call.key`), so a resumed run is the same run: no call is
+paid twice, and the result is the same. One SQLite file in WAL mode; a full disk costs the journal, never the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.dispatch import Dispatcher
+from pipeline.model import Call, Completion, Outcome, Usage
+
+_LOG = logging.getLogger(__name__)
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS calls (key TEXT PRIMARY KEY, completion TEXT NOT NULL, completed_s REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, request TEXT NOT NULL, started_s REAL NOT NULL,
+                                 finished_s REAL);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as it was asked for; `request` is what its owner needs to ask again."""
+
+    run_id: str
+    request: dict[str, Any]
+    started_s: float
+    finished_s: float | None
+
+
+class Journal:
+    """The calls and runs of one cache folder. Several processes may share it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create. An unusable file is reported once; the journal is then kept in memory."""
+        self._writable = True
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = _connect(str(path))
+        except (OSError, sqlite3.Error) as error:
+            _LOG.warning("journal.unavailable path=%s error=%s", path, error)
+            self._connection = _connect(":memory:")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def writable(self) -> bool:
+        """False once a write failed: what completes from then on is not kept for a resume."""
+        return self._writable
+
+    def find(self, key: str) -> Completion | None:
+        row = self._connection.execute("SELECT completion FROM calls WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        fields = json.loads(row[0])
+        return Completion(
+            text=fields["text"],
+            finish_reason=fields["finish_reason"],
+            usage=Usage(**fields["usage"]),
+            choice_logprobs=tuple(fields["choice_logprobs"]),
+            seconds=fields["seconds"],
+            from_journal=True,
+        )
+
+    def keep(self, key: str, completion: Completion) -> None:
+        self._write("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (key, json.dumps(asdict(completion)), time.time()))
+
+    def start_run(self, run_id: str, request: dict[str, Any]) -> None:
+        self._write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, NULL)", (run_id, json.dumps(request), time.time()))
+
+    def finish_run(self, run_id: str) -> None:
+        self._write("UPDATE runs SET finished_s = ? WHERE run_id = ?", (time.time(), run_id))
+
+    def find_run(self, run_id: str = "") -> RunRecord | None:
+        """The run with this id or unique beginning of one; without one, the latest that did not finish."""
+        where, values = ("run_id LIKE ?", (f"{run_id}%",)) if run_id else ("finished_s IS NULL", ())
+        row = self._connection.execute(
+            f"SELECT run_id, request, started_s, finished_s FROM runs WHERE {where} "  # noqa: S608 fixed text
+            "ORDER BY started_s DESC LIMIT 1",
+            values,
+        ).fetchone()
+        if row is None:
+            return None
+        return RunRecord(run_id=row[0], request=json.loads(row[1]), started_s=row[2], finished_s=row[3])
+
+    def _write(self, statement: str, values: tuple[object, ...]) -> None:
+        if not self._writable:
+            return
+        try:
+            with self._connection:
+                self._connection.execute(statement, values)
+        except sqlite3.Error as error:
+            self._writable = False
+            _LOG.warning("journal.write_failed error=%s; what completes from now on cannot be resumed", error)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=10)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.executescript(_SCHEMA)
+    return connection
+
+
+class JournaledDispatcher:
+    """A dispatcher that answers from the journal what it can, and keeps what the inner one completes."""
+
+    def __init__(self, inner: Dispatcher, journal: Journal, model_fingerprint: str) -> None:
+        self._inner = inner
+        self._journal = journal
+        self._model = model_fingerprint
+
+    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
+        remaining = iter(calls)
+        for call in remaining:  # what is known at the beginning waits for nothing
+            known = self._journal.find(call.key(self._model))
+            if known is None:
+                remaining = itertools.chain([call], remaining)
+                break
+            yield known
+        slots: deque[tuple[str, Completion | None]] = deque()
+        """Of each call read so far and not yet yielded: its key, and its completion if the journal has it."""
+        async for outcome in self._inner.complete(self._unknown(remaining, slots)):
+            while (known := slots[0][1]) is not None:
+                slots.popleft()
+                yield known
+            key, _ = slots.popleft()
+            if isinstance(outcome, Completion):
+                self._journal.keep(key, outcome)
+            yield outcome
+        for _, known in slots:
+            assert known is not None, "the inner dispatcher yields one outcome per call"
+            yield known
+
+    def _unknown(self, calls: Iterable[Call], slots: deque[tuple[str, Completion | None]]) -> Iterator[Call]:
+        for call in calls:
+            key = call.key(self._model)
+            known = self._journal.find(key)
+            slots.append((key, known))
+            if known is None:
+                yield call

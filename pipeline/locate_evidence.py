@@ -1,0 +1,95 @@
+"""Where in the document a copied quote stands: exact, then evened out, then fuzzy with a threshold, else nowhere."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rapidfuzz import fuzz
+
+from pipeline.document import Document, Span
+from pipeline.finding import Alignment, Evidence
+from pipeline.split_document import Chunk
+
+FUZZY_LEAST = 0.85
+"""Similarity (rapidfuzz partial ratio) below which a quote counts as invented."""
+_SHORTEST_FUZZY_CHARS = 12
+_SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "–": "-", "—": "-", "…": "."})
+_DROPPED = re.compile(r"[\s*_`]+")
+
+
+def locate_quote(document: Document, chunk: Chunk, quote: str) -> Evidence:
+    """Find `quote` in `chunk`. The evidence's quote is the document's text, not the model's, wherever it is found."""
+    text = document.slice(chunk.span)
+    wanted = quote.strip()
+    start = text.find(wanted) if wanted else -1
+    if start >= 0:
+        return _evidence(document, chunk, Span(start, start + len(wanted)), Alignment.EXACT, 1.0)
+    even_text, positions = _even_out(text)
+    even_quote, _ = _even_out(wanted)
+    start = even_text.find(even_quote) if even_quote else -1
+    if start >= 0:
+        span = Span(positions[start], positions[start + len(even_quote) - 1] + 1)
+        return _evidence(document, chunk, span, Alignment.NORMALISED, 1.0)
+    if len(even_quote) >= _SHORTEST_FUZZY_CHARS:
+        match = fuzz.partial_ratio_alignment(even_quote, even_text, score_cutoff=100 * FUZZY_LEAST)
+        if match is not None and match.dest_end > match.dest_start:
+            span = Span(positions[match.dest_start], positions[match.dest_end - 1] + 1)
+            return _evidence(document, chunk, span, Alignment.FUZZY, match.score / 100)
+    return Evidence(quote=quote, chunk_index=chunk.index, span=None, alignment=Alignment.UNLOCATED, similarity=0.0)
+
+
+def point_to_sentences(document: Document, chunk: Chunk, numbers: list[int]) -> tuple[Evidence, ...]:
+    """Evidence for sentence numbers as shown in the chunk, counted from 1; numbers that do not exist are left out.
+
+    The quote is the sentence without the white space around it. Neighbouring sentences become one quote.
+    """
+    evidence: list[Evidence] = []
+    for first, last in _runs(sorted({n for n in numbers if 1 <= n <= len(chunk.sentences)})):
+        start, end = chunk.sentences[first - 1].span.start, chunk.sentences[last - 1].span.end
+        text = document.text[start:end]
+        span = Span(start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip()))
+        if len(span):
+            evidence.append(
+                Evidence(
+                    quote=document.slice(span),
+                    chunk_index=chunk.index,
+                    span=span,
+                    alignment=Alignment.POINTER,
+                )
+            )
+    return tuple(evidence)
+
+
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _even_out(text: str) -> tuple[str, list[int]]:
+    """Text without differences that models introduce, and for each of its characters the place in `text`."""
+    characters: list[str] = []
+    positions: list[int] = []
+    for position, character in enumerate(text):
+        if _DROPPED.match(character):
+            continue
+        for even in unicodedata.normalize("NFKC", character.translate(_SAME)).casefold():
+            characters.append(even)
+            positions.append(position)
+    return "".join(characters), positions
+
+
+def _evidence(document: Document, chunk: Chunk, inside: Span, alignment: Alignment, similarity: float) -> Evidence:
+    span = Span(chunk.span.start + inside.start, chunk.span.start + inside.end)
+    return Evidence(
+        quote=document.slice(span),
+        chunk_index=chunk.index,
+        span=span,
+        alignment=alignment,
+        similarity=similarity,
+    )

@@ -1,0 +1,109 @@
+"""Map: what one chunk says about the question, with its evidence and the support check on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pipeline.calibrate import Calibration
+from pipeline.document import Document
+from pipeline.finding import Evidence, Finding
+from pipeline.gate_chunks import yes_score
+from pipeline.locate_evidence import locate_quote, point_to_sentences
+from pipeline.model import Call, Completion, Sampling, Stage
+from pipeline.prompt import chat_prompt
+from pipeline.run import Request
+from pipeline.split_document import Chunk
+from pipeline.structured_output import (
+    CONFIDENCE,
+    TEXT,
+    ParsedFields,
+    Schema,
+    number_list,
+    object_schema,
+    one_of,
+    parse_fields,
+    text_list,
+)
+from pipeline.tasks import Task
+from pipeline.tokenizer import Tokenizer
+
+MOST_QUOTES = 3
+
+
+def map_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Request, tokenizer: Tokenizer) -> Call:
+    """Ask for one finding. Header and chunk are the same prefix as the gate's."""
+    template = task.map_quotes if request.copy_quotes else task.map
+    prompt = chat_prompt(
+        tokenizer,
+        shared=[task.header.encode(tokenizer, {}), chunk.numbered_token_ids],
+        own=[template.encode(tokenizer, {"question": question_ids})],
+    )
+    schema = _schema(len(chunk.sentences), task, request)
+    return Call(
+        prompt=prompt,
+        sampling=Sampling(max_output_tokens=task.map_output_tokens, json_schema=schema),
+        stage=Stage.MAP,
+        chunk_index=chunk.index,
+        affinity=chunk.affinity,
+    )
+
+
+def _schema(sentences: int, task: Task, request: Request) -> str:
+    answer = one_of([*_letters(request), ""]) if request.choices else TEXT
+    every: dict[str, Schema] = {
+        "sentences": number_list(sentences, MOST_QUOTES),
+        "quotes": text_list(MOST_QUOTES),
+        "rationale": TEXT,
+        "answer": answer,
+        "confidence": CONFIDENCE,
+    }
+    evidence = "quotes" if request.copy_quotes else "sentences"
+    return object_schema(**{name: every[name] for name in (evidence, *task.map_fields)})
+
+
+def _letters(request: Request) -> list[str]:
+    return [chr(ord("A") + index) for index in range(len(request.choices))]
+
+
+def read_finding(completion: Completion, chunk: Chunk, document: Document, gate_score: float | None) -> Finding:
+    """Parse one map output. Raises MalformedOutput. Quotes become places; what is nowhere stays unlocated."""
+    parsed = parse_fields(completion)
+    return Finding(
+        chunk_indices=(chunk.index,),
+        evidence=_evidence(parsed, chunk, document),
+        rationale=parsed.text("rationale"),
+        answer=parsed.text("answer"),
+        stated_confidence=parsed.confidence(),
+        gate_score=gate_score,
+        truncated=parsed.truncated,
+    )
+
+
+def _evidence(parsed: ParsedFields, chunk: Chunk, document: Document) -> tuple[Evidence, ...]:
+    quotes = tuple(locate_quote(document, chunk, quote) for quote in parsed.texts("quotes"))
+    return point_to_sentences(document, chunk, parsed.numbers("sentences")) + quotes
+
+
+def support_call(finding: Finding, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:
+    """Ask whether the evidence alone states the answer: one token, on a few sentences."""
+    quotes = "\n".join(evidence.quote for evidence in finding.evidence if evidence.span is not None)
+    prompt = chat_prompt(
+        tokenizer,
+        own=[task.support.encode(tokenizer, {"evidence": tokenizer.encode_content(quotes), "question": question_ids})],
+    )
+    return Call(
+        prompt=prompt,
+        sampling=Sampling(max_output_tokens=1, choices=(task.yes, task.no)),
+        stage=Stage.SUPPORT,
+        chunk_index=finding.chunk_indices[0],
+    )
+
+
+def judge_finding(finding: Finding, support: Completion | None, calibration: Calibration) -> Finding:
+    """Fill in the support score and the calibrated probability. Without located evidence the probability is capped."""
+    score = yes_score(support) if support else None
+    probability = calibration.probability(gate=finding.gate_score, support=score, words=finding.stated_confidence)
+    if not any(evidence.span for evidence in finding.evidence):
+        probability = min(probability, calibration.unlocated_cap)
+    return replace(finding, support_score=score, probability=probability)

@@ -1,0 +1,119 @@
+"""Reduce: from the surviving findings to one answer, with the evidence of the findings it names."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.answer import confidence_of
+from pipeline.collapse_findings import MOST_EVIDENCE, MOST_NAMED, Collapse, merge_evidence
+from pipeline.errors import MalformedOutput
+from pipeline.finding import Evidence, Finding
+from pipeline.model import Call, CallFailed, Sampling, Stage
+from pipeline.prompt import chat_prompt
+from pipeline.render_findings import join_rendered, render_finding
+from pipeline.structured_output import TEXT, Schema, number_list, object_schema, one_of, parse_fields
+
+CONFLICT_PROBABILITY = 0.5
+"""A finding that says something else is shown as a conflict from this probability on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What the findings come to; becomes an `Answer` with what the run knows of coverage and usage."""
+
+    text: str
+    explanation: str
+    probability: float
+    evidence: tuple[Evidence, ...]
+    conflicts: tuple[Finding, ...] = ()
+    warning: str = ""
+
+    @property
+    def confidence(self) -> int:
+        return confidence_of(self.probability)
+
+
+NOTHING = Conclusion(text="", explanation="", probability=0.0, evidence=())
+
+
+def conclude_from_one(finding: Finding, others: Sequence[Finding] = (), warning: str = "") -> Conclusion:
+    """A single finding needs no further call."""
+    return Conclusion(
+        text=finding.answer,
+        explanation=finding.rationale,
+        probability=finding.probability,
+        evidence=merge_evidence([finding], MOST_EVIDENCE),
+        conflicts=_conflicts(finding.answer, others),
+        warning=warning,
+    )
+
+
+async def reduce_findings(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str] = ()) -> Conclusion:
+    """Conclude from all findings in one call; without any there is nothing to ask, and with one nothing to weigh.
+
+    If the call fails, the most probable finding is the answer and a warning says so.
+    """
+    if not findings:
+        return NOTHING
+    best = max(findings, key=lambda finding: finding.probability)
+    if len(findings) == 1 and not collapse.task.free_text:
+        return conclude_from_one(best)
+    async for outcome in collapse.dispatcher.complete([_reduce_call(findings, collapse, letters)]):
+        if isinstance(outcome, CallFailed):
+            break
+        try:
+            parsed = parse_fields(outcome)
+        except MalformedOutput:
+            break
+        if parsed.text("answer"):
+            named = [findings[n - 1] for n in parsed.numbers("findings") if 1 <= n <= len(findings)]
+            return _conclusion(parsed.text("answer"), parsed.text("explanation"), named or list(findings), findings)
+        if not parsed.truncated:
+            return NOTHING
+    return conclude_from_one(best, findings, "The last step failed; this is the most probable single finding.")
+
+
+def _conclusion(text: str, explanation: str, named: list[Finding], findings: Sequence[Finding]) -> Conclusion:
+    agreeing = [finding for finding in named if same_answer(finding.answer, text)] or named
+    return Conclusion(
+        text=text,
+        explanation=explanation,
+        probability=max(finding.probability for finding in agreeing),
+        evidence=merge_evidence(named, MOST_EVIDENCE),
+        conflicts=_conflicts(text, findings),
+    )
+
+
+def _conflicts(text: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(
+        finding
+        for finding in findings
+        if finding.probability >= CONFLICT_PROBABILITY and not same_answer(finding.answer, text)
+    )
+
+
+def same_answer(one: str, other: str) -> bool:
+    """Equal, or one within the other, after case, punctuation and articles are taken away."""
+    a, b = _even_answer(one), _even_answer(other)
+    return bool(a) and bool(b) and (f" {a} " in f" {b} " or f" {b} " in f" {a} ")
+
+
+def _even_answer(text: str) -> str:
+    even = re.sub(r"[^\w\s]+", " ", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", even).split())
+
+
+def _reduce_call(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str]) -> Call:
+    tokenizer, task = collapse.resources.tokenizer, collapse.task
+    rendered = [render_finding(f, n, collapse.chunks, tokenizer) for n, f in enumerate(findings, start=1)]
+    values = {"question": collapse.question_ids, "findings": join_rendered(rendered, tokenizer)}
+    answer: Schema = one_of(letters) if letters else TEXT
+    named = number_list(len(findings), MOST_NAMED)
+    fields = {"findings": named, "explanation": TEXT, "answer": answer}
+    schema = object_schema(**{name: fields[name] for name in task.reduce_fields})
+    sampling = Sampling(max_output_tokens=task.reduce_output_tokens, json_schema=schema)
+    prompt = chat_prompt(tokenizer, own=[task.reduce.encode(tokenizer, values)])
+    return collapse.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))

@@ -1,0 +1,53 @@
+"""Findings as text for the next prompt, within a proven number of tokens."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from pipeline.finding import Finding
+from pipeline.tokenizer import Tokenizer
+
+QUOTES_TOKENS = 160
+RATIONALE_TOKENS = 80
+ANSWER_TOKENS = 320
+LABELS_TOKENS = 80
+RENDERED_TOKENS = QUOTES_TOKENS + RATIONALE_TOKENS + ANSWER_TOKENS + LABELS_TOKENS
+"""No finding takes more than this in a prompt, so a group of several always shrinks when it becomes one."""
+
+
+def render_finding(finding: Finding, number: int, chunks: int, tokenizer: Tokenizer) -> array[int]:
+    """Encode one finding under its number; longer fields are cut at their share of `RENDERED_TOKENS`."""
+    ids = array("I", tokenizer.encode_template(f"Finding {number} ({_parts(finding, chunks)}"))
+    if finding.support_score is not None or finding.stated_confidence:
+        ids.extend(tokenizer.encode_template(f", confidence {confidence_label(finding)}"))
+    ids.extend(tokenizer.encode_template(")\n"))
+    quotes = " … ".join(evidence.quote for evidence in finding.evidence if evidence.span is not None)
+    for label, text, most_tokens in (
+        ("Text: ", quotes, QUOTES_TOKENS),
+        ("Rationale: ", finding.rationale, RATIONALE_TOKENS),
+        ("Answer: ", finding.answer, ANSWER_TOKENS),
+    ):
+        if text:
+            ids.extend(tokenizer.encode_template(label))
+            ids.extend(tokenizer.encode_content(text)[:most_tokens])
+            ids.extend(tokenizer.encode_template("\n"))
+    assert len(ids) <= RENDERED_TOKENS, f"a finding took {len(ids)} tokens"
+    return ids
+
+
+def confidence_label(finding: Finding) -> int:
+    return min(5, 1 + int(finding.probability * 5))
+
+
+def _parts(finding: Finding, chunks: int) -> str:
+    first, last = finding.chunk_indices[0] + 1, finding.chunk_indices[-1] + 1
+    return f"part {first} of {chunks}" if first == last else f"parts {first} to {last} of {chunks}"
+
+
+def join_rendered(rendered: Sequence[Sequence[int]], tokenizer: Tokenizer) -> array[int]:
+    ids = array("I")
+    for finding in rendered:
+        ids.extend(finding)
+        ids.extend(tokenizer.encode_template("\n"))
+    return ids

@@ -1,0 +1,90 @@
+"""JSON schemas for the model's output, and the lenient reading of what comes back.
+
+Schemas have no `maxLength`: bounded strings make grammar masks hundreds of times slower (docs/experiments.md). So a
+string may run into the token limit, and a truncated object is closed by the parser, which says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partial_json_parser import loads as load_partial
+
+from pipeline.errors import MalformedOutput
+from pipeline.model import Completion
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedFields:
+    """The fields of one output object. A missing or ill-typed field is empty; `truncated` says that the end is lost."""
+
+    fields: dict[str, Any]
+    truncated: bool
+
+    def text(self, name: str) -> str:
+        value = self.fields.get(name, "")
+        return value.strip() if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
+
+    def numbers(self, name: str) -> list[int]:
+        values = self.fields.get(name)
+        return [v for v in values if isinstance(v, int)] if isinstance(values, list) else []
+
+    def texts(self, name: str) -> list[str]:
+        values = self.fields.get(name)
+        return [v for v in values if isinstance(v, str) and v.strip()] if isinstance(values, list) else []
+
+    def confidence(self, name: str = "confidence") -> int:
+        """1 to 5; 3 if the output does not say."""
+        value = self.fields.get(name)
+        return min(5, max(1, value)) if isinstance(value, int) else 3
+
+
+def object_schema(**properties: Schema) -> str:
+    """An object with exactly these fields in this order, all required; constrained decoding keeps the order."""
+    return json.dumps(
+        {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+    )
+
+
+def number_list(largest: int, most: int) -> Schema:
+    """At most `most` numbers from 1 to `largest`."""
+    return {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": largest}, "maxItems": most}
+
+
+def text_list(most: int) -> Schema:
+    return {"type": "array", "items": {"type": "string"}, "maxItems": most}
+
+
+TEXT: Schema = {"type": "string"}
+CONFIDENCE: Schema = {"type": "integer", "minimum": 1, "maximum": 5}
+
+
+def one_of(values: Sequence[str]) -> Schema:
+    return {"type": "string", "enum": list(values)}
+
+
+def parse_fields(completion: Completion) -> ParsedFields:
+    """Read the output object, closing it where the model was cut off. Raises MalformedOutput if it is no object."""
+    text = completion.text.strip()
+    try:
+        fields = json.loads(text, strict=False)
+        truncated = False
+    except ValueError:
+        try:
+            fields = load_partial(text)
+        except ValueError as error:
+            raise MalformedOutput("The model's output is not JSON.") from error
+        truncated = True
+    if not isinstance(fields, dict):
+        raise MalformedOutput("The model's output is JSON but not an object.")
+    return ParsedFields(fields=fields, truncated=truncated or completion.finish_reason != "stop")
