@@ -1,0 +1,92 @@
+# ruff: noqa: SIM905 (word lists)
+"""Exact scoring: no model judges, so a score means the same on every machine and on every day."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+from pipeline.document import Span
+
+if TYPE_CHECKING:
+    from benchmarks.question_set import BenchItem
+
+Verdict = Literal["right", "wrong", "abstained"]
+
+REGEX = "re:"
+"""An accepted or rejected answer that begins so is a regular expression on the normalised answer."""
+
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_NUMBER_WORDS = {word: number for number, word in enumerate(_UNITS)} | {
+    word: 10 * number for number, word in enumerate(_TENS, start=2)
+}
+_WIDE = r"\u2e80-\u9fff\uf900-\ufaff"
+
+
+def score_answer(item: BenchItem, answer_text: str, found: bool) -> Verdict:
+    """Compare an answer with what the document states.
+
+    "abstained": the answer says that the document does not tell; for an absent fact that is "right".
+    An answer is right if it holds an accepted form and no rejected one: naming every candidate does not pay.
+    """
+    if not found or not answer_text.strip():
+        return "right" if item.kind == "absent" else "abstained"
+    if item.kind == "absent":
+        return "wrong"
+    answer = normalise(answer_text)
+    accepted = any(holds(answer, form) for form in item.accepted)
+    return "right" if accepted and not any(holds(answer, form) for form in item.rejected) else "wrong"
+
+
+def states_answer(item: BenchItem, quoted: Iterable[Span]) -> bool | None:
+    """Whether any quoted span overlaps a sentence that states the answer; None if no sentence does."""
+    if not item.spans:
+        return None
+    return any(quote.start < span.end and span.start < quote.end for quote in quoted for span in item.spans)
+
+
+def holds(normalised: str, form: str) -> bool:
+    """Whether a normalised text holds `form` as a whole word, number or run of Chinese characters."""
+    if form.startswith(REGEX):
+        return re.search(form.removeprefix(REGEX), normalised) is not None
+    wanted = normalise(form)
+    pattern = re.escape(wanted)
+    if re.match(r"[a-z0-9]", wanted):
+        pattern = r"(?<![a-z0-9])(?<![0-9]\.)" + pattern
+    if re.search(r"[a-z0-9]$", wanted):
+        pattern += r"(?![a-z0-9])(?!\.[0-9])"
+    return bool(wanted) and re.search(pattern, normalised) is not None
+
+
+def normalise(text: str) -> str:
+    """Even out case, accents, articles, punctuation, ordinals, thousands separators, number words to 99."""
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text)).casefold()
+    folded = unicodedata.normalize("NFC", "".join(c for c in decomposed if not unicodedata.combining(c)))
+    folded = re.sub(r"(?<=\d)[,'\u202f](?=\d{3}\b)", "", folded)
+    folded = re.sub(r"\b(\d+)(?:st|nd|rd|th)\b", r"\1", folded)
+    folded = re.sub(r"[^\w.]|_|\.(?!\d)|(?<!\d)\.", " ", folded)
+    words = [word for word in folded.split() if word not in ("a", "an", "the")]
+    joined = " ".join(_digits(words))
+    return re.sub(rf"(?<=[{_WIDE}]) +(?=[{_WIDE}\d])|(?<=\d) +(?=[{_WIDE}])", "", joined)
+
+
+def _digits(words: list[str]) -> list[str]:
+    """Write number words as digits: "twenty one" becomes "21"."""
+    out: list[str] = []
+    tens = False
+    for word in words:
+        number = _NUMBER_WORDS.get(word)
+        if number is None:
+            out.append(word)
+        elif tens and 0 < number < 10:
+            out[-1] = str(int(out[-1]) + number)
+        else:
+            out.append(str(number))
+        tens = number is not None and number >= 20
+    return out
