@@ -1,0 +1,36 @@
+"""What a check of the machine, the installation or a model found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARN = "warn"  # it works, but slower or with less than it could
+    BAD = "bad"  # it does not work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One line of `longfold doctor`."""
+
+    name: str
+    status: Status
+    seen: str
+    """What was found, for people."""
+    mend: str = ""
+    """What to do about it; empty if nothing is to be done."""
+
+
+def ok(name: str, seen: str) -> CheckResult:
+    return CheckResult(name=name, status=Status.OK, seen=seen)
+
+
+def warn(name: str, seen: str, mend: str) -> CheckResult:
+    return CheckResult(name=name, status=Status.WARN, seen=seen, mend=mend)
+
+
+def bad(name: str, seen: str, mend: str) -> CheckResult:
+    return CheckResult(name=name, status=Status.BAD, seen=seen, mend=mend)
