@@ -1,7 +1,8 @@
 """GGUF file → a model directory of bf16 safetensors, as vLLM and transformers load it.
 
-Runs as a process of its own (`python convert_gguf.py FILE.gguf OUT`), so that its memory and its imports end with it. Weights stream through one tensor at a time: 28 layers of 1.5 billion parameters take seconds
-and 2 GB, where transformers' own loader takes 6 GB for the same bytes.
+Runs as a process of its own (`python convert_gguf.py FILE.gguf OUT`), so that its memory and its imports end with
+it. Weights stream through a block at a time: 1.5 billion parameters take 2 GB, where transformers' own loader takes
+6 GB for the same bytes.
 """
 
 from __future__ import annotations
