@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.answer import Answer
 from pipeline.document import Document
-from pipeline.errors import CallerError, EmptyDocument
+from pipeline.errors import CallerError, EmptyDocument, LongfoldError
 from pipeline.events import Finished, Planned
 from pipeline.run import Plan, Request, Resources
 from pipeline.strategies import find_strategy
@@ -25,9 +25,18 @@ async def ask(document: Document, request: Request, resources: Resources) -> Ans
     _check(document, request)
     strategy = find_strategy(request.strategy)
     resources.emit(Planned(plan=strategy.plan(document, request, resources)))
-    answer = await strategy.run(document, request, resources)
+    try:
+        answer = await strategy.run(document, request, resources)
+    except* LongfoldError as group:
+        raise _first(group) from group
     resources.emit(Finished(answer=answer))
     return answer
+
+
+def _first(group: BaseExceptionGroup[LongfoldError]) -> LongfoldError:
+    """Stages run side by side; the first fault ends them all, and it is the one to tell."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _check(document: Document, request: Request) -> None:

@@ -41,12 +41,16 @@ class RunRecord:
 class Journal:
     """The calls and runs of one cache folder. Several processes may share it."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create. An unusable file is reported once; the journal is then kept in memory."""
+    def __init__(self, path: Path, *, most_pages: int = 2**30) -> None:
+        """Open or create. An unusable file is reported once; the journal is then kept in memory.
+
+        `most_pages` is SQLite's `max_page_count`: beyond it a write fails as on a full disk.
+        """
         self._writable = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = _connect(str(path))
+            self._connection.execute(f"PRAGMA max_page_count = {most_pages}")
         except (OSError, sqlite3.Error) as error:
             _LOG.warning("journal.unavailable path=%s error=%s", path, error)
             self._connection = _connect(":memory:")

@@ -1,0 +1,56 @@
+"""Imports point one way, and each heavy library is met in one place."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from pipeline import errors
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(
+    p.relative_to(ROOT) for top in ("pipeline", "serving", "benchmarks") for p in (ROOT / top).rglob("*.py")
+)
+ALLOWED = {
+    "vllm": ("serving/replicas/vllm_model.py", "serving/replicas/stepped_engine.py"),
+    "fastapi": ("serving/api/",),
+    "ray": ("pipeline/dispatch/ray_tasks.py", "serving/cluster", "serving/replicas/"),
+    "torch": ("serving/replicas/", "serving/models/", "pipeline/compression/"),
+    "transformers": ("serving/replicas/", "serving/models/", "pipeline/compression/"),
+    "serving": ("serving/", "benchmarks/"),
+    "benchmarks": ("benchmarks/",),
+}
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_library_is_imported_only_where_it_belongs(package: str) -> None:
+    offenders = [str(p) for p in MODULES if package in imported(p) and not str(p).startswith(ALLOWED[package])]
+    assert offenders == []
+
+
+def test_modules_stay_short() -> None:
+    too_long = {str(p): n for p in MODULES if (n := len((ROOT / p).read_text("utf-8").splitlines())) > 400}
+    assert too_long == {}
+
+
+@pytest.mark.parametrize(
+    "error", [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.LongfoldError)]
+)
+def test_an_error_says_what_to_do_and_has_a_code(error: type[errors.LongfoldError]) -> None:
+    assert str(error()) == (error.__doc__ or "").strip()
+    assert error.__name__ in (errors.__doc__ or ""), "the tree at the top of errors.py shows every error"
+    assert error.exit_code > 0
+    if issubclass(error, errors.CallerError | errors.InternalError):
+        assert not error.retryable

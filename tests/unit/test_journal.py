@@ -1,0 +1,101 @@
+"""No call is paid twice; a lost journal costs the resume, never the run."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.dispatch.inline import InlineDispatcher
+from pipeline.errors import InternalError
+from pipeline.journal import Journal, JournaledDispatcher
+from pipeline.model import Call, CallFailed, Completion
+from pipeline.scripted_model import Reply, ScriptedModel
+from tests.factories import make_call
+
+
+def echo(call: Call, times: int) -> Reply:
+    return Reply(text=f"{len(call.prompt.token_ids)}", choice_logprobs=(-0.25, -1.5), delay_s=0.0)
+
+
+async def texts(dispatcher: JournaledDispatcher, calls: list[Call]) -> list[str]:
+    return [o.text if isinstance(o, Completion) else o.error async for o in dispatcher.complete(calls)]
+
+
+async def test_a_completed_call_is_never_made_again(tmp_path: Path) -> None:
+    calls = [make_call("a" * n) for n in range(1, 9)]
+    first, second = ScriptedModel(echo), ScriptedModel(echo)
+    one = JournaledDispatcher(InlineDispatcher(first), Journal(tmp_path / "j.sqlite"), "model")
+    expected = await texts(one, calls[:5])
+    two = JournaledDispatcher(InlineDispatcher(second), Journal(tmp_path / "j.sqlite"), "model")
+    assert (await texts(two, calls))[:5] == expected
+    assert len(second.calls) == 3
+
+
+async def test_another_model_does_not_get_this_ones_completions(tmp_path: Path) -> None:
+    model = ScriptedModel(echo)
+    journal = Journal(tmp_path / "j.sqlite")
+    for fingerprint in ("one", "other"):
+        await texts(JournaledDispatcher(InlineDispatcher(model), journal, fingerprint), [make_call()])
+    assert len(model.calls) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(known=st.lists(st.booleans(), max_size=12))
+def test_order_is_kept_whatever_is_known_already(known: list[bool]) -> None:
+    import asyncio
+
+    async def check() -> None:
+        calls = [make_call("a" * (n + 1)) for n in range(len(known))]
+        dispatcher = JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), Journal(Path("/nonexistent/x")), "m")
+        await texts(dispatcher, [call for call, is_known in zip(calls, known, strict=True) if is_known])
+        assert await texts(dispatcher, calls) == [str(n + 1) for n in range(len(known))]
+
+    logging.disable(logging.WARNING)
+    asyncio.run(check())
+    logging.disable(logging.NOTSET)
+
+
+async def test_a_failure_is_not_kept(tmp_path: Path) -> None:
+    replies = iter([Reply(error=InternalError("poison")), Reply(text="well")])
+    dispatcher = JournaledDispatcher(
+        InlineDispatcher(ScriptedModel(lambda call, times: next(replies))), Journal(tmp_path / "j.sqlite"), "m"
+    )
+    outcomes = [o async for o in dispatcher.complete([make_call()])]
+    assert isinstance(outcomes[0], CallFailed)
+    assert await texts(dispatcher, [make_call()]) == ["well"]
+
+
+async def test_a_completion_returns_as_it_was(tmp_path: Path) -> None:
+    dispatcher = JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), Journal(tmp_path / "j.sqlite"), "m")
+    [paid] = [o async for o in dispatcher.complete([make_call()])]
+    [kept] = [o async for o in dispatcher.complete([make_call()])]
+    assert isinstance(paid, Completion)
+    assert isinstance(kept, Completion)
+    assert (kept.text, kept.choice_logprobs, kept.usage) == (paid.text, paid.choice_logprobs, paid.usage)
+    assert kept.from_journal
+
+
+async def test_a_full_disk_costs_the_journal_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal = Journal(tmp_path / "j.sqlite", most_pages=1)
+    dispatcher = JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), journal, "m")
+    assert await texts(dispatcher, [make_call("a" * n) for n in range(1, 60)]) == [str(n) for n in range(1, 60)]
+    assert not journal.writable
+    assert "journal.write_failed" in caplog.text
+
+
+def test_an_interrupted_run_is_found_and_a_finished_one_is_not(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    journal.start_run("abc1", {"question": "first"})
+    journal.start_run("abd2", {"question": "second"})
+    journal.finish_run("abd2")
+    latest = journal.find_run()
+    assert latest is not None
+    assert latest.request == {"question": "first"}
+    by_id = journal.find_run("abd")
+    assert by_id is not None
+    assert by_id.finished_s is not None
+    assert journal.find_run("zzz") is None
