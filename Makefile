@@ -1,0 +1,38 @@
+# From a clone to an answer: `make demo`. Everything lands in .venv and in the cache folder for models.
+SHELL := bash
+MODEL ?= qwen2.5-coder-1.5b
+bin := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check lint types format clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
+
+install: ## make .venv, for the GPU if there is one
+	@deploy/setup.sh
+
+demo: install ## bring the model and answer a question about a long document (FULL=1: the whole tour)
+	@$(bin)/longfold models pull $(MODEL)
+	@$(bin)/longfold demo $(if $(FULL),--full)
+
+test: install ## every test that this machine can run
+	@$(bin)/longfold models pull smollm2-135m
+	@$(bin)/python -m pytest tests
+
+check: lint types ## what should pass before every commit: lint, types and the unit tests
+	@$(bin)/python -m pytest -q tests/unit
+
+lint: install
+	@$(bin)/ruff check .
+	@$(bin)/ruff format --check .
+
+types: install
+	@$(bin)/mypy
+
+format: install ## let ruff mend and format
+	@$(bin)/ruff check --fix .
+	@$(bin)/ruff format .
+
+clean: ## remove .venv and the tools' caches; models stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
