@@ -1,0 +1,166 @@
+"""`python -m benchmarks run NAME` measures; `report` shows what was measured; `list` names the suites.
+
+Exit codes: 0 done, 2 a wrong argument, 3 to 5 as `longfold`, 130 stopped by Ctrl-C (what was measured is kept).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+import typer
+
+from benchmarks.bench import Bench, Options, Suite
+from benchmarks.header import make_header
+from benchmarks.results_file import ResultsFile, count_unscored, find_resumable, read_results, scored
+from benchmarks.serve_model import BenchModel, find_bench_model, serve_model
+from benchmarks.suites import SUITES
+from pipeline.errors import LongfoldError, SettingInvalid, UnknownName
+
+RESULTS = Path(__file__).parent / "results"
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measures quality and speed of Longfold.")
+
+
+@app.command(name="list")
+def list_suites() -> None:
+    """Name the suites."""
+    for name, suite in SUITES.items():
+        print(f"{name:16} {suite.purpose}")
+
+
+@app.command()
+def run(
+    name: str,
+    model: Annotated[
+        str, typer.Option(help="Catalogue name, hub id or directory; the default model if not given.")
+    ] = "",
+    quick: Annotated[bool, typer.Option(help="Small sizes, to see that everything works.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = RESULTS,
+    resume: Annotated[bool, typer.Option(help="Go on with the newest results of the same settings.")] = False,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="SIZE=VALUE, e.g. tokens=12000 or variants=default,no_gate.")
+    ] = None,
+) -> None:
+    """Measure one suite, write a results file and print the report."""
+    suite = _find(name)
+    options = change_options(replace(suite.quick if quick else Options(model=""), model=model), change or [])
+    found = find_bench_model(model, _say)
+    results = _open_results(name, found, options, out, resume=resume)
+    _say(f"results go to {results.path}")
+    code = _measure(suite, found, options, results)
+    _report(results.path)
+    sys.exit(code)
+
+
+@app.command()
+def report(files: Annotated[list[Path] | None, typer.Argument(help="None: every results file.")] = None) -> None:
+    """Show what was measured, without measuring."""
+    for path in files or sorted(RESULTS.glob("*.jsonl")):
+        _report(path)
+
+
+def change_options(options: Options, changes: Sequence[str]) -> Options:
+    """Apply `SIZE=VALUE` texts; lists are separated by commas. Raises SettingInvalid."""
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if name not in _CHANGEABLE or not equals:
+            raise SettingInvalid(f"--set {change!r}: expected SIZE=VALUE with one of {', '.join(_CHANGEABLE)}.")
+        try:
+            options = replace(options, **{name: _CHANGEABLE[name](value)})
+        except ValueError as error:
+            raise SettingInvalid(f"--set {change!r}: {error}") from error
+    return options
+
+
+def _texts(value: str) -> tuple[str, ...]:
+    return tuple(part for part in value.split(",") if part)
+
+
+_CHANGEABLE: dict[str, Callable[[str], Any]] = {
+    "seed": int,
+    "documents": int,
+    "tokens": int,
+    "questions": int,
+    "rounds": int,
+    "chunk_tokens": int,
+    "variants": _texts,
+    "languages": _texts,
+}
+
+
+def _find(name: str) -> Suite:
+    if name not in SUITES:
+        raise UnknownName(f"No suite {name!r}; the suites are {', '.join(SUITES)}.")
+    return SUITES[name]
+
+
+def _open_results(name: str, model: BenchModel, options: Options, out: Path, *, resume: bool) -> ResultsFile:
+    header: dict[str, Any] = make_header(name, model=model.describe(), settings=options.settings())
+    header |= {"gate": asdict(model.gate), "calibration": asdict(model.calibration)}
+    path = find_resumable(out, header) if resume else None
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    label = f"{name}-{'quick-' if options.quick else ''}{Path(model.name).name}-{stamp}.jsonl"
+    return ResultsFile(path or out / label, header)
+
+
+def _measure(suite: Suite, model: BenchModel, options: Options, results: ResultsFile) -> int:
+    """Return the exit code; whatever ends it, the measurements so far are in the file."""
+    journal = platformdirs.user_cache_path("longfold") / "benchmark-calls.sqlite"
+    bench = Bench(
+        options=options,
+        results=results,
+        serve=lambda: serve_model(model, _say, journal),
+        tokenizer=lambda: model.tokenizer,
+        model=model,
+        say=_say,
+    )
+    try:
+        asyncio.run(suite.run(bench))
+    except KeyboardInterrupt:
+        _say("stopped; what was measured is kept, --resume goes on")
+        return 130
+    return 0
+
+
+def _report(path: Path) -> None:
+    header, rows = read_results(path)
+    if header["suite"] not in SUITES:
+        return
+    hardware = header["hardware"]
+    print(f"\n{header['suite']} · {header['model']['name']} · {header['date']} · {path.name}")
+    print(f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB, {hardware['gpus'] or 'no GPU'}")
+    print(f"commit {header['commit'][:12]}{' (changed)' if header['dirty'] else ''}\n")
+    measured = scored(rows)
+    for line in SUITES[header["suite"]].report(header, measured):
+        print(line)
+    unscored = count_unscored(rows)
+    print(f"\n{len(measured)} measurements, {unscored} unscored (failed, not counted above)")
+    print(json.dumps({"file": str(path), "measured": len(measured), "unscored": unscored}))
+
+
+_STARTED_S = time.monotonic()
+
+
+def _say(message: str) -> None:
+    print(f"[{time.monotonic() - _STARTED_S:7.1f} s] {message}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    try:
+        app()
+    except LongfoldError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What a suite is, and what it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.question_set import BenchDocument, make_documents
+from benchmarks.results_file import ResultsFile, Row
+from pipeline.run import Resources
+from pipeline.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from benchmarks.serve_model import BenchModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a run was asked for; part of its results' header."""
+
+    model: str
+    quick: bool = False
+    seed: int = 7
+    documents: int = 4
+    tokens: int = 24_000
+    """Per document, approximately."""
+    questions: int = 12
+    """Per document."""
+    rounds: int = 7
+    chunk_tokens: int | None = None
+    variants: tuple[str, ...] = ()
+    """Of `ask`; empty for all."""
+    languages: tuple[str, ...] = ("en", "en", "en", "zh")
+
+    def settings(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "model"} | {
+            "variants": list(self.variants),
+            "languages": list(self.languages),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model that answers, and what a run needs to use it."""
+
+    resources: Resources
+    """Without a journal: every call is computed, so times mean something."""
+    remembering: Resources
+    """Calls that were completed before are answered from the benchmarks' own journal."""
+
+
+Serve = Callable[[], AbstractAsyncContextManager[Served]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Handed to a suite."""
+
+    options: Options
+    results: ResultsFile
+    serve: Serve
+    tokenizer: Callable[[], Tokenizer]
+    say: Callable[[str], None]
+    model: BenchModel
+
+    def documents(self) -> list[BenchDocument]:
+        options = self.options
+        return make_documents(options.seed, options.documents, options.tokens, options.questions, options.languages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """One kind of measurement."""
+
+    purpose: str
+    run: Callable[[Bench], Coroutine[Any, Any, None]]
+    report: Callable[[Row, Sequence[Row]], list[str]]
+    """From header and scored rows to lines for people, recommended settings last."""
+    quick: Options
+    """Sizes with which it ends within three minutes on a model of 135M and two cores; the model is ignored."""
+
+
+def task_name(document: BenchDocument) -> str:
+    """The task whose prompts are in the document's language."""
+    return "question_answering_zh" if document.language == "zh" else "question_answering"

@@ -1,0 +1,74 @@
+"""Measurements as JSON lines: a header, then one line each, written as they are made.
+
+A run that is stopped keeps what it measured, and a resumed one leaves out what is there. What failed is a line with
+`unscored` and the reason: counted and shown, never scored as zero, and tried again on resume.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+"""One line of a results file: an edge format, read by `report` functions only."""
+
+
+class ResultsFile:
+    """Appends measurements; each has a key that is unique in its file."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        """Create the file with its header, or go on with the one that is there."""
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(json.dumps(header, ensure_ascii=False) + "\n", "utf-8")
+        self.header, rows = read_results(path)
+        self._done = {str(row["key"]) for row in scored(rows)}
+
+    def has(self, key: str) -> bool:
+        return key in self._done
+
+    def add(self, key: str, **fields: Any) -> None:
+        self._append({"key": key, **fields})
+        self._done.add(key)
+
+    def add_unscored(self, key: str, reason: str) -> None:
+        self._append({"key": key, "unscored": reason})
+
+    def _append(self, row: Row) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], list[Row]]:
+    """Header and rows; a last line that was cut short is left out."""
+    lines = path.read_text("utf-8").splitlines()
+    rows: list[Row] = []
+    for place, line in enumerate(lines[1:], start=2):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            if place < len(lines):
+                raise
+    return json.loads(lines[0]), rows
+
+
+def scored(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if "unscored" not in row]
+
+
+def count_unscored(rows: Sequence[Row]) -> int:
+    """Keys that failed and were not measured later."""
+    done = {row["key"] for row in scored(rows)}
+    return len({row["key"] for row in rows if "unscored" in row} - done)
+
+
+def find_resumable(folder: Path, header: Mapping[str, Any]) -> Path | None:
+    """The newest file of the same suite, model and settings."""
+    for path in sorted(folder.glob(f"{header['suite']}-*.jsonl"), reverse=True):
+        found, _ = read_results(path)
+        if all(found[name] == header[name] for name in ("suite", "model", "settings")):
+            return path
+    return None

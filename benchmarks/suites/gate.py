@@ -1,0 +1,237 @@
+"""The relevance gate over all chunks: does it rank the stating chunks first, and what may be left unread?
+
+One line per question with the score of every chunk, so that any rule can be tried on it later without a model. One
+question per document also maps every chunk: that gives the output tokens which a chunk left out saves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.bench import Bench, Options, Served, Suite, task_name
+from benchmarks.question_set import BenchDocument, BenchItem
+from benchmarks.results_file import Row
+from benchmarks.statistics import auc, mean_estimate, wilson_low
+from pipeline.document import Document, Span
+from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, yes_score
+from pipeline.map_chunks import map_call
+from pipeline.model import Call, CallFailed, Completion, Outcome
+from pipeline.run import Request
+from pipeline.split_document import Chunk, split_document
+from pipeline.tasks import load_task
+
+RECALL = 0.995
+MARGIN_STEP = 0.25
+"""Nats; a fitted margin is rounded up to it."""
+
+
+async def run(bench: Bench) -> None:
+    async with bench.serve() as served:
+        resources = served.remembering
+        chunk_tokens = bench.options.chunk_tokens or resources.chunk_tokens
+        for document in bench.documents():
+            text = Document.from_text(document.text, document.name)
+            chunks = split_document(text, resources.tokenizer, chunk_tokens)
+            for item in document.items:
+                if not bench.results.has(item.id):
+                    await _gate(bench, served, document, item, chunks)
+            if not bench.results.has(f"map-{document.name}"):
+                await _map_all(bench, served, document, chunks)
+
+
+async def _gate(
+    bench: Bench, served: Served, document: BenchDocument, item: BenchItem, chunks: Sequence[Chunk]
+) -> None:
+    tokenizer = served.remembering.tokenizer
+    task = load_task(task_name(document))
+    question = tokenizer.encode_content(item.question)
+    outcomes = await _complete(served, [gate_call(chunk, question, task, tokenizer) for chunk in chunks])
+    failed = [outcome for outcome in outcomes if isinstance(outcome, CallFailed)]
+    if failed:
+        bench.results.add_unscored(item.id, f"{len(failed)} calls failed: {failed[0].message}")
+        return
+    completions = [outcome for outcome in outcomes if isinstance(outcome, Completion)]
+    scores = [round(yes_score(completion), 4) for completion in completions]
+    states = holding(item.spans, chunks)
+    bench.results.add(
+        item.id,
+        kind=item.kind,
+        language=item.language,
+        real=item.from_real_text,
+        question=item.question,
+        scores=scores,
+        states=states,
+        links=holding(item.link_spans, chunks),
+        conflicts=holding(item.conflict_spans, chunks),
+        computed_tokens=sum(c.usage.prompt_tokens - c.usage.cached_tokens for c in completions),
+        chunk_seconds=round(sum(c.seconds for c in completions), 1),
+    )
+    ranked = sorted(range(len(scores)), key=lambda index: -scores[index])
+    ranks = [ranked.index(index) + 1 for index in states]
+    bench.say(f"{item.id} {item.kind}: {len(chunks)} chunks, best {max(scores):+.2f}, stating at rank {ranks}")
+
+
+async def _map_all(bench: Bench, served: Served, document: BenchDocument, chunks: Sequence[Chunk]) -> None:
+    tokenizer = served.remembering.tokenizer
+    task = load_task(task_name(document))
+    request = Request(question=document.items[0].question, task=task.name)
+    question = tokenizer.encode_content(request.question)
+    outcomes = await _complete(served, [map_call(chunk, question, task, request, tokenizer) for chunk in chunks])
+    tokens = [outcome.usage.output_tokens for outcome in outcomes if isinstance(outcome, Completion)]
+    if not tokens:
+        bench.results.add_unscored(f"map-{document.name}", "every map call failed")
+        return
+    bench.results.add(f"map-{document.name}", map_output_tokens=tokens)
+    bench.say(f"{document.name}: {sum(tokens) / len(tokens):.0f} output tokens per mapped chunk")
+
+
+async def _complete(served: Served, calls: Sequence[Call]) -> list[Outcome]:
+    return [outcome async for outcome in served.remembering.dispatcher.complete(calls)]
+
+
+def holding(spans: Sequence[Span], chunks: Sequence[Chunk]) -> list[int]:
+    """Indices of the chunks that share text with any of the spans."""
+    return [
+        chunk.index
+        for chunk in chunks
+        if any(chunk.span.start < span.end and span.start < chunk.span.end for span in spans)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A rule with the recall and the reading that it gives on the measured questions."""
+
+    keep_at_least: int
+    keep_margin: float
+    recall: float
+    kept_share: float
+
+
+def fit_rule(rows: Sequence[Row], keep_at_least: int, recall: float = RECALL) -> Fit:
+    """The least margin with which `recall` of the stating chunks is kept beside the best `keep_at_least`."""
+    needed = sorted(_margins_needed(rows, keep_at_least))
+    allowed_misses = math.floor((1 - recall) * len(needed) + 1e-9)
+    margin = needed[len(needed) - 1 - allowed_misses] if needed else 0.0
+    margin = math.ceil(margin / MARGIN_STEP) * MARGIN_STEP
+    found, kept = measure_rule(rows, GateSettings(keep_margin=margin, keep_at_least=keep_at_least))
+    return Fit(
+        keep_at_least=keep_at_least,
+        keep_margin=margin,
+        recall=sum(found) / len(found) if found else math.nan,
+        kept_share=sum(kept) / len(kept) if kept else math.nan,
+    )
+
+
+def measure_rule(rows: Sequence[Row], settings: GateSettings) -> tuple[list[bool], list[float]]:
+    """For each stating chunk whether it is kept, and for each question the share of chunks kept."""
+    found: list[bool] = []
+    shares: list[float] = []
+    for row in rows:
+        kept = set(keep_chunks(dict(enumerate(row["scores"])), settings))
+        found += [index in kept for index in row["states"]]
+        shares.append(len(kept) / len(row["scores"]))
+    return found, shares
+
+
+def _margins_needed(rows: Sequence[Row], keep_at_least: int) -> list[float]:
+    margins: list[float] = []
+    for row in rows:
+        scores = row["scores"]
+        ranked = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
+        always = set(ranked[:keep_at_least])
+        margins += [0.0 if index in always else max(scores) - scores[index] for index in row["states"]]
+    return margins
+
+
+def clear_score(rows: Sequence[Row], precision: float = 0.9) -> float | None:
+    """The lowest score from which on this share of the chunks states the answer; None if there is none."""
+    scored = sorted(
+        ((score, index in row["states"]) for row in rows for index, score in enumerate(row["scores"])),
+        reverse=True,
+    )
+    best: float | None = None
+    right = 0
+    for count, (score, states) in enumerate(scored, start=1):
+        right += states
+        if count >= 5 and right / count >= precision:
+            best = score
+    return best
+
+
+def row_auc(row: Row) -> float:
+    """Stating chunks against the rest, leaving out chunks that link to or contradict the answer."""
+    between = set(row["links"]) | set(row["conflicts"])
+    states = set(row["states"])
+    positive = [row["scores"][index] for index in states]
+    negative = [s for index, s in enumerate(row["scores"]) if index not in states and index not in between]
+    return auc(positive, negative)
+
+
+def report(header: Row, rows: Sequence[Row]) -> list[str]:
+    questions = [row for row in rows if "scores" in row]
+    mapped = [tokens for row in rows for tokens in row.get("map_output_tokens", [])]
+    if not questions:
+        return ["no question was scored"]
+    lines = ["area under the ROC curve per question (mean, 95 % interval):"]
+    answerable = [row for row in questions if not math.isnan(row_auc(row))]
+    groups = [("all", answerable)]
+    groups += [(k, [r for r in answerable if r["kind"] == k]) for k in ("lookup", "two_hop", "conflict")]
+    groups += [("real text", [r for r in answerable if r["real"]])]
+    groups += [(name, [r for r in answerable if r["language"] == name]) for name in ("en", "zh")]
+    lines += [f"  {name:10} {mean_estimate([row_auc(r) for r in group])}" for name, group in groups if group]
+    current = GateSettings(**header["gate"])
+    lines += ["", "rule: at least K best, and all within M nats of the best"]
+    lines += [_rule_line("current", current.keep_at_least, current.keep_margin, questions)]
+    fits = [fit_rule(questions, k) for k in (1, 2, 3, 4, 6, 8)]
+    lines += [_rule_line("fitted", fit.keep_at_least, fit.keep_margin, questions) for fit in fits]
+    best = min(fits, key=lambda fit: (fit.kept_share, fit.keep_at_least))
+    lines += ["", *_savings(best, mapped), "", *_recommended(questions, best)]
+    return lines
+
+
+def _rule_line(name: str, keep_at_least: int, keep_margin: float, rows: Sequence[Row]) -> str:
+    found, kept = measure_rule(rows, GateSettings(keep_margin=keep_margin, keep_at_least=keep_at_least))
+    recall = f"{sum(found)}/{len(found)} = {sum(found) / max(1, len(found)):.3f}"
+    low = wilson_low(sum(found), len(found))
+    return (
+        f"  {name:8} K={keep_at_least} M={keep_margin:5.2f}: recall of stating chunks {recall} (at least {low:.3f}), "
+        f"kept {sum(kept) / len(kept):.1%}"
+    )
+
+
+def _savings(fit: Fit, mapped: Sequence[int]) -> list[str]:
+    """Gating costs one output token per chunk and saves a map output per chunk left out."""
+    if not mapped:
+        return ["decode tokens saved: unknown, no chunk was mapped"]
+    per_map = sum(mapped) / len(mapped)
+    saved = 1 - (1 + fit.kept_share * per_map) / per_map
+    return [f"decode tokens saved against mapping every chunk: {saved:.1%} ({per_map:.0f} tokens per map output)"]
+
+
+def _recommended(rows: Sequence[Row], fit: Fit) -> list[str]:
+    mean_auc = mean_estimate([value for row in rows if not math.isnan(value := row_auc(row))]).value
+    clear = clear_score(rows)
+    if mean_auc < 0.85 or fit.kept_share > 0.8:
+        return [
+            f"# mean AUC {mean_auc:.2f}, {fit.kept_share:.0%} kept: too weak to be gated",
+            "[gate]",
+            "enabled = false",
+        ]
+    return [
+        "[gate]",
+        "enabled = true",
+        f"keep_margin = {fit.keep_margin:g}",
+        f"keep_at_least = {fit.keep_at_least}",
+        f"clear_score = {clear:.2f}" if clear is not None else "# clear_score: no score is clear; set it high",
+    ]
+
+
+SUITE = Suite(
+    purpose="recall of the relevance gate, and the rule that keeps 99.5 % of the chunks that state an answer",
+    run=run,
+    report=report,
+    quick=Options(model="", quick=True, documents=1, tokens=6_000, questions=4, languages=("en",)),
+)

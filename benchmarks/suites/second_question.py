@@ -1,0 +1,107 @@
+"""What a warm document is worth: the second question over the first, the first provisional answer over the whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.bench import Bench, Options, Served, Suite, task_name
+from benchmarks.question_set import BenchDocument, make_documents
+from benchmarks.results_file import Row
+from benchmarks.score import score_answer
+from benchmarks.statistics import spread
+from pipeline.answer import Answer
+from pipeline.ask import ask
+from pipeline.document import Document
+from pipeline.events import Event, Provisional
+from pipeline.run import Request
+
+
+async def run(bench: Bench) -> None:
+    """Only questions that have an answer: a search that finds nothing has no first answer to time."""
+    async with bench.serve() as served:
+        warm_up = make_documents(bench.options.seed + 1, 1, 1_500, 2, ("en",))[0]
+        await _timed(served, warm_up, warm_up.items[0].question)
+        for document in bench.documents():
+            items = [item for item in document.items if item.kind == "lookup"][:2]
+            if len(items) < 2 or bench.results.has(document.name):
+                continue
+            timings = [await _timed(served, document, item.question) for item in items]
+            failed = sum(len(timing.answer.coverage.failed_chunks) for timing in timings)
+            if failed:
+                bench.results.add_unscored(document.name, f"{failed} chunks failed")
+                continue
+            first, second = timings
+            bench.results.add(
+                document.name,
+                first_s=round(first.seconds, 2),
+                second_s=round(second.seconds, 2),
+                first_provisional_s=first.provisional_s,
+                second_provisional_s=second.provisional_s,
+                prompt_tokens=[_prompt_tokens(timing.answer) for timing in timings],
+                cached_tokens=[_cached_tokens(timing.answer) for timing in timings],
+                verdicts=[
+                    score_answer(item, timing.answer.text, timing.answer.found)
+                    for item, timing in zip(items, timings, strict=True)
+                ],
+            )
+            bench.say(f"{document.name}: first {first.seconds:.1f} s, second {second.seconds:.1f} s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Timing:
+    answer: Answer
+    seconds: float
+    provisional_s: float | None
+    """None if no provisional answer was shown."""
+
+
+async def _timed(served: Served, document: BenchDocument, question: str) -> _Timing:
+    first_provisional: list[float] = []
+    started = time.monotonic()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Provisional):
+            first_provisional.append(time.monotonic() - started)
+
+    text = Document.from_text(document.text, document.name)
+    request = Request(question=question, task=task_name(document))
+    answer = await ask(text, request, replace(served.resources, emit=listen))
+    return _Timing(
+        answer=answer,
+        seconds=time.monotonic() - started,
+        provisional_s=round(first_provisional[0], 2) if first_provisional else None,
+    )
+
+
+def _prompt_tokens(answer: Answer) -> int:
+    return sum(usage.prompt_tokens for usage in answer.usage.values())
+
+
+def _cached_tokens(answer: Answer) -> int:
+    return sum(usage.cached_tokens for usage in answer.usage.values())
+
+
+def report(header: Row, rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return ["no document was measured"]
+    early = [row["first_provisional_s"] / row["first_s"] for row in rows if row["first_provisional_s"]]
+    cached = [row["cached_tokens"][1] / row["prompt_tokens"][1] for row in rows if row["prompt_tokens"][1]]
+    lines = [
+        f"{header['settings']['tokens']} tokens per document, {len(rows)} documents",
+        f"first question            {spread([row['first_s'] for row in rows])} s",
+        f"second question           {spread([row['second_s'] for row in rows])} s",
+        f"second / first            {spread([row['second_s'] / row['first_s'] for row in rows])}",
+    ]
+    lines += [f"second question cached    {spread(cached)} of its prompt tokens"] if cached else []
+    lines += [f"first provisional / whole {spread(early)}"] if early else []
+    return [*lines, f"first questions without a provisional answer: {len(rows) - len(early)}"]
+
+
+SUITE = Suite(
+    purpose="time of the second question over the first, and of the first provisional answer over the whole",
+    run=run,
+    report=report,
+    quick=Options(model="", quick=True, documents=1, tokens=6_000, questions=6, languages=("en",)),
+)
