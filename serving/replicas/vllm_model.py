@@ -19,6 +19,8 @@ from serving.replicas.hosted_model import EngineProgress
 from serving.replicas.stepped_engine import SteppedEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vllm import AsyncEngineArgs, RequestOutput, SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -260,3 +262,24 @@ def _translate(error: Exception, *, doing: str) -> LongfoldError:
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
+
+
+class BareEngine:
+    """vLLM's offline `generate` on the same model and sizes: what our own path to a replica is measured against.
+
+    First come first served and without statistics, as vLLM is by itself. Used by benchmarks only.
+    """
+
+    def __init__(self, settings: VllmSettings) -> None:
+        from vllm import LLM
+
+        plain = {"scheduling_policy": "fcfs", "disable_log_stats": True}
+        self._llm = LLM(**_engine_args(settings) | plain)
+        self._model = VllmModel(settings)
+
+    def generate(self, calls: Sequence[Call]) -> list[Usage]:
+        """Complete all calls in one go; calls with `choices` are not for this."""
+        prompts: list[Any] = [{"prompt_token_ids": call.prompt.token_ids.tolist()} for call in calls]
+        params = [self._model._params(call.sampling) for call in calls]
+        outputs = self._llm.generate(prompts, params, use_tqdm=False)
+        return [self._model._completion(o, c.sampling, seconds=0.0).usage for o, c in zip(outputs, calls, strict=True)]
