@@ -1,0 +1,121 @@
+"""Settings: the only reader of the environment (`LONGFOLD_*`) and of `longfold.toml`.
+
+A command line option wins over the environment, the environment over `longfold.toml`, of which the one in the current
+folder is taken, else the one in the user's configuration folder. Built once at the entry point and passed down.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from pipeline.errors import SettingInvalid
+
+PREFIX = "LONGFOLD_"
+FILE_NAME = "longfold.toml"
+
+
+class Settings(BaseSettings):
+    """What is the same for every command on a machine."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
+
+    model: str = ""
+    """A model directory, a hub repository (owner/name), or a name from `longfold models list`; empty: the default."""
+
+    cache_dir: Path = platformdirs.user_cache_path("longfold")
+    """Folder for models, the journal, and a running cluster's address."""
+
+    ray_address: str = ""
+    """Address of a Ray cluster with Longfold's replicas, to be joined; empty: one of this machine's own."""
+
+    ray_auth: Literal["token", "disabled"] = "token"
+    """Whether Ray's processes prove to one another that they belong together."""
+
+    context_tokens: int | None = Field(default=None, ge=1024)
+    """Tokens of context that the model is served with, at least 1,024; none: what the catalogue says, else 8,192."""
+
+    kv_cache_gib: float | None = Field(default=None, gt=0)
+    """GiB of memory for the KV cache of each replica; none: what is free."""
+
+    replicas: int | None = Field(default=None, ge=1)
+    """Copies of the model that are served; none: one per GPU (or group of GPUs), or one without GPUs."""
+
+    tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs that hold one copy of the model together."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    """What is logged to standard error; with debug, errors come with their traceback."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """First wins."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=find_settings_file())
+
+
+def find_settings_file() -> Path | None:
+    """The `longfold.toml` that is read, if there is one."""
+    candidates = [Path.cwd() / FILE_NAME, platformdirs.user_config_path("longfold") / FILE_NAME]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def load_settings(**options: Any) -> Settings:
+    """Read the settings; `options` come from the command line, None among them meaning not given.
+
+    Raises SettingInvalid naming the variable, its value and what is expected, also for a misspelled name.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    _refuse_misspelled()
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingInvalid(" ".join(_explain(entry, given) for entry in error.errors())) from error
+    except (SettingsError, tomllib.TOMLDecodeError) as error:
+        raise SettingInvalid(f"{find_settings_file() or 'The environment'} cannot be read: {error}.") from error
+
+
+def _explain(entry: ErrorDetails, given: dict[str, Any]) -> str:
+    name = str(entry["loc"][0])
+    if name not in Settings.model_fields:
+        return f"{find_settings_file()} sets {name}, but the settings are {', '.join(Settings.model_fields)}."
+    if name in given:
+        place = f"--{name.replace('_', '-')}"
+    elif os.environ.get(PREFIX + name.upper()):
+        place = PREFIX + name.upper()
+    else:
+        place = f"{name} in {find_settings_file()}"
+    meant = (Settings.model_fields[name].description or "").rstrip(".")
+    return f"{place} is {entry['input']!r}: {entry['msg'].replace('Input', 'it', 1)}. ({meant}.)"
+
+
+def _refuse_misspelled() -> None:
+    """A setting that is silently ignored costs more time than any other mistake."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    for variable in os.environ:
+        if variable.startswith(PREFIX) and variable not in known:
+            close = difflib.get_close_matches(variable, known, n=1, cutoff=0.85)
+            if close:
+                raise SettingInvalid(f"{variable} is no setting; {close[0]} is.")
