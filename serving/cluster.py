@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil  # type: ignore[import-untyped]
 import ray
 from ray import serve
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
@@ -24,6 +23,7 @@ from ray.serve.schema import ApplicationStatus, LoggingConfig
 
 from pipeline.dispatch.ray_tasks import ReplicaAddress
 from pipeline.errors import OutOfMemory, ReplicaUnavailable
+from serving.cluster_processes import MARK, end_processes
 from serving.machine import cpu_count
 from serving.replicas.engine import Engine
 from serving.replicas.placement import SOURCE_ROOT, Placement
@@ -31,8 +31,6 @@ from serving.replicas.placement import SOURCE_ROOT, Placement
 APP = "longfold"
 DEPLOYMENT = "engine"
 NAMESPACE = "longfold"
-MARK = "LONGFOLD_CLUSTER"
-"""In the environment of every process of a cluster: how its processes are found again."""
 OBJECT_STORE_BYTES = 256 << 20
 """Calls and completions are kilobytes; Ray's own default is a third of the memory."""
 SPARE_CPUS = 2
@@ -52,7 +50,7 @@ class Cluster:
     replicas: int
     replica_address: ReplicaAddress
     mark: str
-    """Value of `MARK` for a cluster that this process started; empty for one that it joined."""
+    """How its processes are found, if this process started it; empty if it joined."""
 
     def stop(self) -> None:
         """Disconnect; if this process started the cluster, return when none of its processes is left."""
@@ -76,6 +74,7 @@ def start(
     report: Report,
     auth: Auth = "token",
     dashboard: bool = False,
+    mark: str = "",
 ) -> Cluster:
     """Start Ray on this machine and deploy the replicas; return when they have proven that they generate.
 
@@ -83,7 +82,7 @@ def start(
     Raises `OutOfMemory` or `ReplicaUnavailable` with the engine's own last words, and leaves no process.
     """
     report("starting Ray")
-    mark = secrets.token_hex(8)
+    mark = mark or secrets.token_hex(8)
     folder.mkdir(parents=True, exist_ok=True)
     _set_environment(_ray_environment(auth, folder) | {MARK: mark})
     try:
@@ -170,6 +169,14 @@ def deploy(placement: Placement, *, report: Report) -> None:
     _wait_until_ready(report)
 
 
+def is_alive() -> bool:
+    """Whether the cluster still answers this process."""
+    try:
+        return ray.is_initialized() and bool(ray.nodes())
+    except (ray.exceptions.RayError, RuntimeError):
+        return False
+
+
 def replica_statuses() -> list[ReplicaStatus]:
     """Ask every replica for its figures (the fields of `ReplicaStats`)."""
     names = [
@@ -179,29 +186,6 @@ def replica_statuses() -> list[ReplicaStatus]:
     ]
     asked = [(name, _ask(name)) for name in sorted(names)]
     return [ReplicaStatus(name=name.rpartition("#")[2], stats=stats) for name, stats in asked]
-
-
-def end_processes(mark: str, *, wait_s: float = 10.0) -> None:
-    """Return when no process of the cluster is left; those that do not go by themselves are killed."""
-    left = _processes(mark)
-    _, left = psutil.wait_procs(left, timeout=wait_s)
-    for process in left + _processes(mark):
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(_processes(mark), timeout=wait_s)
-
-
-def _processes(mark: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
 
 
 def _ask(name: str) -> Mapping[str, Any]:

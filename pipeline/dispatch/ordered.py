@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,6 +23,8 @@ async def in_order(feed: Callable[[Deliver], Awaitable[None]]) -> AsyncIterator[
     async def run() -> None:
         try:
             await feed(lambda index, outcome: arrivals.put_nowait((index, outcome)))
+        except ExceptionGroup as group:  # of the task group in `feed`: the first is the one that ended the others
+            raise group.exceptions[0] from None
         finally:
             arrivals.put_nowait(None)
 
@@ -39,8 +40,7 @@ async def in_order(feed: Callable[[Deliver], Awaitable[None]]) -> AsyncIterator[
         await task
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
 
 
 class Room:

@@ -1,4 +1,4 @@
-"""Hosts a model that has no life cycle of its own: the scripted model, or any double that a test names."""
+"""Hosts a model that has no life cycle of its own: the scripted model, with a script that a test names."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.model import Call, Completion, Model
+from pipeline.scripted_model import ScriptedModel
 from serving.replicas.hosted_model import EngineProgress
-
-SHIPPED = "pipeline.scripted_model:ScriptedModel"
 
 
 def host_scripted(options: Mapping[str, Any]) -> HostedScripted:
-    """Host what `options["model"]`, "module:callable", returns for the other options."""
+    """Host a scripted model. `options["script"]`, "module:function", makes its script from the other options."""
     arguments = dict(options)
-    module, _, name = str(arguments.pop("model", SHIPPED)).partition(":")
-    return HostedScripted(getattr(importlib.import_module(module), name)(**arguments))
+    module, _, name = str(arguments.pop("script")).partition(":")
+    return HostedScripted(ScriptedModel(getattr(importlib.import_module(module), name)(**arguments)))
 
 
 class HostedScripted:

@@ -1,0 +1,43 @@
+"""What the replicas of the integration tests answer. Runs in their processes; files tell it and the tests apart.
+
+A prompt is [number, ...]: the reply to a good prompt is its number. Every call that begins is noted in `begun`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+from pipeline.errors import InternalError
+from pipeline.model import Call
+from pipeline.scripted_model import Reply, Script
+
+POISON = 666
+STALL_ONCE = 777
+ENDLESS = 888
+
+
+def obedient(folder: str) -> Script:
+    """Answer the number after a random delay; `POISON` fails, `ENDLESS` never ends, `STALL_ONCE` stalls one replica."""
+    begun = Path(folder) / "begun"
+    stalled = Path(folder) / "stalled"
+
+    def reply(call: Call, _times: int) -> Reply:
+        number = call.prompt.token_ids[0]
+        with begun.open("a", encoding="ascii") as file:
+            file.write(f"{number} {os.getpid()} {call.affinity}\n")
+        if number == POISON:
+            return Reply(error=InternalError("poison"))
+        if number == ENDLESS:
+            return Reply(stalls=True)
+        if number == STALL_ONCE and not stalled.exists():
+            stalled.touch()
+            return Reply(stalls=True)
+        return Reply(text=str(number), delay_s=random.uniform(0.0, 0.2))
+
+    return reply
+
+
+def broken(folder: str) -> Script:
+    raise InternalError("the script has no ending")
