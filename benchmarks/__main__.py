@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import platformdirs
 import typer
 
 from benchmarks.bench import Bench, Options, Suite
@@ -24,6 +23,7 @@ from benchmarks.results_file import ResultsFile, count_unscored, find_resumable,
 from benchmarks.serve_model import BenchModel, find_bench_model, serve_model
 from benchmarks.suites import SUITES
 from pipeline.errors import LongfoldError, SettingInvalid, UnknownName
+from serving.settings import load_settings
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -91,6 +91,7 @@ _CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "tokens": int,
     "questions": int,
     "rounds": int,
+    "prompts": int,
     "chunk_tokens": int,
     "variants": _texts,
     "languages": _texts,
@@ -114,11 +115,11 @@ def _open_results(name: str, model: BenchModel, options: Options, out: Path, *, 
 
 def _measure(suite: Suite, model: BenchModel, options: Options, results: ResultsFile) -> int:
     """Return the exit code; whatever ends it, the measurements so far are in the file."""
-    journal = platformdirs.user_cache_path("longfold") / "benchmark-calls.sqlite"
+    journal = load_settings().cache_dir / "benchmark-calls.sqlite"
     bench = Bench(
         options=options,
         results=results,
-        serve=lambda: serve_model(model, _say, journal),
+        serve=lambda kv_cache_bytes=None: serve_model(model, _say, journal, kv_cache_bytes),
         tokenizer=lambda: model.tokenizer,
         model=model,
         say=_say,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.question_set import BenchDocument, make_documents
 from benchmarks.results_file import ResultsFile, Row
@@ -29,6 +29,8 @@ class Options:
     questions: int = 12
     """Per document."""
     rounds: int = 7
+    prompts: int = 64
+    """Per round of `saturation`."""
     chunk_tokens: int | None = None
     variants: tuple[str, ...] = ()
     """Of `ask`; empty for all."""
@@ -51,7 +53,10 @@ class Served:
     """Calls that were completed before are answered from the benchmarks' own journal."""
 
 
-Serve = Callable[[], AbstractAsyncContextManager[Served]]
+class Serve(Protocol):
+    """Loads the model and ends it with the block."""
+
+    def __call__(self, kv_cache_bytes: int | None = None) -> AbstractAsyncContextManager[Served]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

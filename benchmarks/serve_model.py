@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -75,9 +74,11 @@ def find_bench_model(name: str, say: Callable[[str], None]) -> BenchModel:
     from serving.models.model_profile import load_profile
     from serving.models.pull_model import pull_model
     from serving.models.read_catalogue import default_model
+    from serving.settings import load_settings
 
-    cache_dir = platformdirs.user_cache_path("longfold")
-    profile = load_profile(pull_model(name or default_model(), cache_dir=cache_dir, report=say))
+    settings = load_settings(model=name or None)
+    directory = pull_model(settings.model or default_model(), cache_dir=settings.cache_dir, report=say)
+    profile = load_profile(directory, context_tokens=settings.context_tokens)
     return BenchModel(
         name=profile.name,
         fingerprint=profile.fingerprint[:16],
@@ -90,7 +91,9 @@ def find_bench_model(name: str, say: Callable[[str], None]) -> BenchModel:
 
 
 @asynccontextmanager
-async def serve_model(model: BenchModel, say: Callable[[str], None], journal: Path) -> AsyncIterator[Served]:
+async def serve_model(
+    model: BenchModel, say: Callable[[str], None], journal: Path, kv_cache_bytes: int | None = None
+) -> AsyncIterator[Served]:
     """Start a cluster of our own with one replica, and end it. `journal` holds completed calls across runs."""
     kept = Journal(journal)
     try:
@@ -102,7 +105,7 @@ async def serve_model(model: BenchModel, say: Callable[[str], None], journal: Pa
         from serving import cluster
         from serving.replicas.placement import place_vllm
 
-        placement = place_vllm(str(model.path), context_tokens=model.context_tokens)
+        placement = place_vllm(str(model.path), context_tokens=model.context_tokens, kv_cache_bytes=kv_cache_bytes)
         with tempfile.TemporaryDirectory(prefix="lf") as folder:
             running = cluster.start(placement, folder=Path(folder), report=say)
             try:

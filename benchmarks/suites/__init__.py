@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.bench import Suite
-from benchmarks.suites import ask, gate, second_question, split
+from benchmarks.suites import ask, gate, saturation, second_question, split
 
 SUITES: dict[str, Suite] = {
     "gate": gate.SUITE,
     "ask": ask.SUITE,
+    "saturation": saturation.SUITE,
     "second_question": second_question.SUITE,
     "split": split.SUITE,
 }

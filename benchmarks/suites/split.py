@@ -34,6 +34,7 @@ async def run(bench: Bench) -> None:
             key = f"{name}/{round_number}"
             if bench.results.has(key):
                 continue
+            split_document.cache_clear()
             started = time.perf_counter()
             chunks = split_document(Document.from_text(text), tokenizer, CHUNK_TOKENS)
             seconds = time.perf_counter() - started

@@ -1,0 +1,145 @@
+"""What the way to a replica costs: the same calls through vLLM alone and through Ray tasks, in turn.
+
+Both engines are loaded with the same sizes, environment and KV cache, in two processes; only one works at a time, and
+the other sleeps (it waits on a pipe or queue, its threads wait passively). Prompts are unique in every round, so no
+prefix cache helps either. Which side goes first alternates. Ray's own daemons run beside both: what they take from
+the bare engine is shown by rounds made before Ray is started.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.bench import Bench, Options, Served, Suite
+from benchmarks.haystack import draw_english
+from benchmarks.results_file import Row
+from benchmarks.statistics import spread
+from pipeline.errors import CallerError
+from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage
+from pipeline.tokenizer import Tokenizer
+
+PROMPT_TOKENS = 1_490
+OUTPUT_TOKENS = 48
+ALONE_ROUNDS = 3
+MOST_SEQUENCES = 64
+
+
+async def run(bench: Bench) -> None:
+    from benchmarks.bare_engine import BareProcess
+    from serving.replicas.kv_cache import kv_bytes_per_token, model_config
+    from serving.replicas.placement import place_vllm
+
+    if bench.model.path is None:
+        raise CallerError("The suite saturation compares engines; name a real model.")
+    path = str(bench.model.path)
+    context = max(bench.model.context_tokens, PROMPT_TOKENS + OUTPUT_TOKENS)
+    held = max(context, min(bench.options.prompts, MOST_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128))
+    kv_cache_bytes = kv_bytes_per_token(model_config(path)) * held
+    bench.say("loading the bare engine")
+    bare = BareProcess(place_vllm(path, context_tokens=context, kv_cache_bytes=kv_cache_bytes))
+    try:
+        bare.generate(make_calls(bench.model.tokenizer, "warm up bare", 4))
+        alone_rounds = 1 if bench.options.quick else ALONE_ROUNDS
+        for number in range(alone_rounds):
+            _measure_bare(bench, bare, "alone", number)
+        async with bench.serve(kv_cache_bytes) as served:
+            async for _ in served.resources.dispatcher.complete(make_calls(bench.model.tokenizer, "warm up ray", 4)):
+                pass
+            for number in range(bench.options.rounds):
+                if number % 2:
+                    await _measure_ray(bench, served, number)
+                _measure_bare(bench, bare, "bare", number)
+                if number % 2 == 0:
+                    await _measure_ray(bench, served, number)
+    finally:
+        bare.stop()
+
+
+def make_calls(tokenizer: Tokenizer, name: str, count: int) -> list[Call]:
+    """Calls whose prompts begin differently in every round and call, and are the same for both sides."""
+    source = random.Random(name)
+    pieces = draw_english(source, count * PROMPT_TOKENS * 5, [])
+    tokens = tokenizer.encode_content("\n\n".join(piece.text() for piece in pieces))
+    calls = []
+    for number in range(count):
+        head = tokenizer.encode_content(f"{name} {number} {source.random()}\n")
+        start = number * PROMPT_TOKENS
+        body = tokens[start : start + PROMPT_TOKENS - len(head)]
+        prompt = EncodedPrompt(token_ids=head + body, shared_prefix_tokens=0)
+        sampling = Sampling(max_output_tokens=OUTPUT_TOKENS)
+        calls.append(Call(prompt=prompt, sampling=sampling, stage=Stage.MAP, chunk_index=number))
+    return calls
+
+
+def _measure_bare(bench: Bench, bare: Any, side: str, number: int) -> None:
+    key = f"{side}/{number}"
+    if bench.results.has(key):
+        return
+    timing = bare.generate(make_calls(bench.model.tokenizer, f"{_shared_name(side)} {number}", bench.options.prompts))
+    _add(bench, key, side, timing.seconds, timing.usage)
+
+
+async def _measure_ray(bench: Bench, served: Served, number: int) -> None:
+    key = f"ray/{number}"
+    if bench.results.has(key):
+        return
+    calls = make_calls(bench.model.tokenizer, f"round {number}", bench.options.prompts)
+    usage = Usage()
+    started = time.monotonic()
+    first_s = 0.0
+    async for outcome in served.resources.dispatcher.complete(calls):
+        if isinstance(outcome, CallFailed):
+            bench.results.add_unscored(key, outcome.message)
+            return
+        first_s = first_s or time.monotonic() - started
+        usage += outcome.usage
+    _add(bench, key, "ray", time.monotonic() - started, usage, first_outcome_s=round(first_s, 2))
+
+
+def _shared_name(side: str) -> str:
+    return "alone" if side == "alone" else "round"
+
+
+def _add(bench: Bench, key: str, side: str, seconds: float, usage: Usage, **more: float) -> None:
+    tokens = usage.prompt_tokens - usage.cached_tokens + usage.output_tokens
+    bench.results.add(
+        key,
+        side=side,
+        round=int(key.partition("/")[2]),
+        seconds=round(seconds, 3),
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        output_tokens=usage.output_tokens,
+        tokens_per_s=round(tokens / seconds, 1),
+        **more,
+    )
+    bench.say(f"{key}: {tokens / seconds:,.0f} tokens/s ({seconds:.1f} s, {usage.output_tokens} output tokens)")
+
+
+def report(header: Row, rows: Sequence[Row]) -> list[str]:
+    by_side = {side: {row["round"]: row for row in rows if row["side"] == side} for side in ("alone", "bare", "ray")}
+    lines = [f"{header['settings']['prompts']} calls per round, {PROMPT_TOKENS} tokens in, at most {OUTPUT_TOKENS} out"]
+    names = {"alone": "vLLM alone, before Ray is started", "bare": "vLLM alone, beside Ray", "ray": "Longfold's way"}
+    for side, rounds in by_side.items():
+        if rounds:
+            lines.append(f"{names[side]:34} {spread([row['tokens_per_s'] for row in rounds.values()])} tokens/s")
+    both = sorted(by_side["bare"].keys() & by_side["ray"].keys())
+    if both:
+        pairs = [(by_side["ray"][number], by_side["bare"][number]) for number in both]
+        lines.append(f"ratio, round by round: {spread([a['tokens_per_s'] / b['tokens_per_s'] for a, b in pairs])}")
+        outputs = [(a["output_tokens"], b["output_tokens"]) for a, b in pairs]
+        lines.append(f"output tokens (Longfold, bare) per round: {outputs}")
+    cached = sum(row["cached_tokens"] for row in rows)
+    return [*lines, f"prompt tokens from a prefix cache: {cached} (must be near 0)"]
+
+
+SUITE = Suite(
+    purpose="tokens per second of Longfold's way to a replica over vLLM's own offline generate",
+    run=run,
+    report=report,
+    quick=replace(Options(model=""), quick=True, rounds=2, prompts=8),
+)
