@@ -24,6 +24,7 @@ class ResultsFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             path.write_text(json.dumps(header, ensure_ascii=False) + "\n", "utf-8")
+        _drop_cut_line(path)
         self.header, rows = read_results(path)
         self._done = {str(row["key"]) for row in scored(rows)}
 
@@ -53,6 +54,13 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[Row]]:
             if place < len(lines):
                 raise
     return json.loads(lines[0]), rows
+
+
+def _drop_cut_line(path: Path) -> None:
+    """A run that was killed while it wrote leaves half a line; what is appended must not be glued to it."""
+    text = path.read_text("utf-8")
+    if not text.endswith("\n"):
+        path.write_text(text[: text.rfind("\n") + 1], "utf-8")
 
 
 def scored(rows: Sequence[Row]) -> list[Row]:
