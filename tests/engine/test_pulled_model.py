@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from platformdirs import user_cache_path
 
 from serving.check_result import Status
 from serving.models.check_model import check_model
 from serving.models.model_profile import load_profile
 from serving.models.pull_model import find_model
+from serving.settings import load_settings
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    found = find_model("smollm2-135m", cache_dir=user_cache_path("longfold"))
+    found = find_model("smollm2-135m", cache_dir=load_settings().cache_dir)
     if found is None:
         pytest.skip("smollm2-135m is not on this machine; `make test` brings it")
     return found
