@@ -236,6 +236,7 @@ def _ray_environment(auth: Auth, folder: Path | None) -> dict[str, str]:
     environment = {
         "RAY_AUTH_MODE": auth,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # Ray's 15 lets any other program starve the engine
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # A replica in the middle of an engine step may take longer than Ray's tenth of a second to answer.
         "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "2.0",
