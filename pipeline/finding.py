@@ -13,6 +13,8 @@ class Alignment(StrEnum):
 
     POINTER = "pointer"
     """The model named a sentence by its number; code filled in the text. Exact by construction."""
+    ANSWER = "answer"
+    """The sentence of the chunk that holds the answer's words; found by code where the pointer missed it."""
     EXACT = "exact"
     NORMALISED = "normalised"
     """Equal after quotation marks, asterisks, white space and case are evened out."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from dataclasses import replace
 
 from rapidfuzz import fuzz
 
 from pipeline.document import Document, Span
 from pipeline.finding import Alignment, Evidence
 from pipeline.split_document import Chunk
+from pipeline.words import contains_words, words_of
 
 FUZZY_LEAST = 0.85
 """Similarity (rapidfuzz partial ratio) below which a quote counts as invented."""
@@ -59,6 +62,31 @@ def point_to_sentences(document: Document, chunk: Chunk, numbers: list[int]) -> 
                 )
             )
     return tuple(evidence)
+
+
+def find_answer(document: Document, chunk: Chunk, answer: str, hint: str) -> Evidence | None:
+    """The sentence that holds the answer's words, and most of the hint's rare words besides; None if none holds it.
+
+    Small models find the right answer more often than its sentence's number (docs/experiments.md).
+    """
+    wanted = words_of(answer)
+    sentences = [words_of(document.slice(sentence.span)) for sentence in chunk.sentences]
+    holding = [number for number, words in enumerate(sentences) if contains_words(words, wanted)]
+    if not holding:
+        return None
+    spread = Counter(word for words in sentences for word in set(words))
+    hints = set(words_of(hint)) - set(wanted)
+
+    def closeness(number: int) -> tuple[float, int]:
+        return sum(1 / spread[word] for word in hints.intersection(sentences[number])), -number
+
+    best = max(holding, key=closeness)
+    [evidence] = point_to_sentences(document, chunk, [best + 1])
+    return replace(evidence, alignment=Alignment.ANSWER)
+
+
+def holds_answer(evidence: Evidence, answer: str) -> bool:
+    return contains_words(words_of(evidence.quote), words_of(answer))
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:

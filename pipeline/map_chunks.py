@@ -9,7 +9,7 @@ from pipeline.calibrate import Calibration
 from pipeline.document import Document
 from pipeline.finding import Evidence, Finding
 from pipeline.gate_chunks import yes_score
-from pipeline.locate_evidence import locate_quote, point_to_sentences
+from pipeline.locate_evidence import find_answer, holds_answer, locate_quote, point_to_sentences
 from pipeline.model import Call, Completion, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.run import Request
@@ -52,8 +52,8 @@ def map_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Req
 def _schema(sentences: int, task: Task, request: Request) -> str:
     answer = one_of([*_letters(request), ""]) if request.choices else TEXT
     every: dict[str, Schema] = {
-        "sentences": number_list(sentences, MOST_QUOTES),
-        "quotes": text_list(MOST_QUOTES),
+        "sentences": number_list(sentences, MOST_QUOTES, least=0 if task.may_abstain else 1),
+        "quotes": text_list(MOST_QUOTES, least=0 if task.may_abstain else 1),
         "rationale": TEXT,
         "answer": answer,
         "confidence": CONFIDENCE,
@@ -66,12 +66,14 @@ def _letters(request: Request) -> list[str]:
     return [chr(ord("A") + index) for index in range(len(request.choices))]
 
 
-def read_finding(completion: Completion, chunk: Chunk, document: Document, gate_score: float | None) -> Finding:
+def read_finding(
+    completion: Completion, chunk: Chunk, document: Document, question: str, gate_score: float | None
+) -> Finding:
     """Parse one map output. Raises MalformedOutput. Quotes become places; what is nowhere stays unlocated."""
     parsed = parse_fields(completion)
     return Finding(
         chunk_indices=(chunk.index,),
-        evidence=_evidence(parsed, chunk, document),
+        evidence=_evidence(parsed, chunk, document, question),
         rationale=parsed.text("rationale"),
         answer=parsed.text("answer"),
         stated_confidence=parsed.confidence(),
@@ -80,9 +82,15 @@ def read_finding(completion: Completion, chunk: Chunk, document: Document, gate_
     )
 
 
-def _evidence(parsed: ParsedFields, chunk: Chunk, document: Document) -> tuple[Evidence, ...]:
-    quotes = tuple(locate_quote(document, chunk, quote) for quote in parsed.texts("quotes"))
-    return point_to_sentences(document, chunk, parsed.numbers("sentences")) + quotes
+def _evidence(parsed: ParsedFields, chunk: Chunk, document: Document, question: str) -> tuple[Evidence, ...]:
+    """What the model named. If none of it holds the answer but another sentence does, that sentence instead."""
+    named = point_to_sentences(document, chunk, parsed.numbers("sentences"))
+    named += tuple(locate_quote(document, chunk, quote) for quote in parsed.texts("quotes"))
+    answer = parsed.text("answer")
+    if any(holds_answer(evidence, answer) for evidence in named):
+        return named
+    holder = find_answer(document, chunk, answer, f"{question} {parsed.text('rationale')}")
+    return (holder,) if holder else named
 
 
 def support_call(finding: Finding, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:

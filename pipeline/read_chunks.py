@@ -152,7 +152,13 @@ class Reading:
                 self._fail(index, Stage.MAP, outcome)
                 return None
             try:
-                finding = read_finding(outcome, self.chunks[index], self.document, self.scores.get(index))
+                finding = read_finding(
+                    outcome,
+                    self.chunks[index],
+                    self.document,
+                    self.request.question,
+                    self.scores.get(index),
+                )
             except MalformedOutput as error:
                 outcome = CallFailed(error=type(error).__name__, message=str(error), attempts=attempt)
                 if attempt == 1:

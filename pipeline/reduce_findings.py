@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.render_findings import join_rendered, render_finding
 from pipeline.structured_output import TEXT, Schema, number_list, object_schema, one_of, parse_fields
+from pipeline.words import contains_words, words_of
 
 CONFLICT_PROBABILITY = 0.5
 """A finding that says something else is shown as a conflict from this probability on."""
@@ -97,13 +97,8 @@ def _conflicts(text: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def same_answer(one: str, other: str) -> bool:
     """Equal, or one within the other, after case, punctuation and articles are taken away."""
-    a, b = _even_answer(one), _even_answer(other)
-    return bool(a) and bool(b) and (f" {a} " in f" {b} " or f" {b} " in f" {a} ")
-
-
-def _even_answer(text: str) -> str:
-    even = re.sub(r"[^\w\s]+", " ", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", even).split())
+    a, b = (words_of(re.sub(r"\b(an?|the)\b", " ", text, flags=re.IGNORECASE)) for text in (one, other))
+    return contains_words(a, b) or contains_words(b, a)
 
 
 def _reduce_call(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str]) -> Call:

@@ -56,13 +56,14 @@ def object_schema(**properties: Schema) -> str:
     )
 
 
-def number_list(largest: int, most: int) -> Schema:
-    """At most `most` numbers from 1 to `largest`."""
-    return {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": largest}, "maxItems": most}
+def number_list(largest: int, most: int, *, least: int = 0) -> Schema:
+    """From `least` to `most` numbers, each from 1 to `largest`."""
+    number = {"type": "integer", "minimum": 1, "maximum": largest}
+    return {"type": "array", "items": number, "minItems": least, "maxItems": most}
 
 
-def text_list(most: int) -> Schema:
-    return {"type": "array", "items": {"type": "string"}, "maxItems": most}
+def text_list(most: int, *, least: int = 0) -> Schema:
+    return {"type": "array", "items": {"type": "string"}, "minItems": least, "maxItems": most}
 
 
 TEXT: Schema = {"type": "string"}

@@ -59,6 +59,9 @@ class Task:
     """False where every chunk matters: summaries, aggregation."""
     supported: bool
     """Whether a finding's evidence can be asked to state the answer by itself."""
+    may_abstain: bool
+    """Whether a map output may say that the chunk holds nothing. Small models offered that always take it, so where
+    gate and support check decide what is relevant they are made to name the closest sentences instead."""
     free_text: bool
     """True if the answer is prose that is always written anew from all findings: summaries."""
     map_fields: tuple[str, ...]

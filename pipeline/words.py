@@ -1,0 +1,28 @@
+"""Text as words to compare by: lower case, digits without their group separators, wide characters in pairs."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_WORD = re.compile(r"[^\W_]+")
+_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_GROUPED = re.compile(r"(?<=\d)[,\u202f\u00a0'](?=\d{3}(?!\d))")
+
+
+def words_of(text: str) -> list[str]:
+    """Words in their order; a run of characters written without spaces becomes overlapping pairs."""
+    even = _GROUPED.sub("", unicodedata.normalize("NFKC", text).casefold())
+    words: list[str] = []
+    for word in _WORD.findall(even):
+        if _WIDE.match(word) and len(word) > 1:
+            words.extend(word[i : i + 2] for i in range(len(word) - 1))
+        else:
+            words.append(word)
+    return words
+
+
+def contains_words(words: list[str], wanted: list[str]) -> bool:
+    """Whether `wanted` stands in `words` as a whole, in its order; False if there is nothing wanted."""
+    size = len(wanted)
+    return size > 0 and any(words[i : i + size] == wanted for i in range(len(words) - size + 1))
