@@ -38,7 +38,7 @@ def list_models(cache_dir: Path) -> tuple[KnownModel, ...]:
 
 
 def find_model(name: str, *, cache_dir: Path) -> Path | None:
-    """Return the directory that `name` stands for, if it is on this machine: a path as it is, or a whole pulled model."""
+    """Return the directory that `name` stands for: a path as it is, a pulled model if it is here and whole, or none."""
     if _is_path(name):
         return Path(name).expanduser().resolve()
     cached = model_folder(name, cache_dir=cache_dir)
