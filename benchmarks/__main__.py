@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,12 @@ from serving.settings import load_settings
 
 RESULTS = Path(__file__).parent / "results"
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measures quality and speed of Longfold.")
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Measures quality and speed of Longfold.",
+)
 
 
 @app.command(name="list")
@@ -53,7 +58,7 @@ def run(
     """Measure one suite, write a results file and print the report."""
     suite = _find(name)
     options = change_options(replace(suite.quick if quick else Options(model=""), model=model), change or [])
-    found = find_bench_model(model, _say)
+    found = find_bench_model(model, load_settings(model=model or None), _say)
     results = _open_results(name, found, options, out, resume=resume)
     _say(f"results go to {results.path}")
     code = _measure(suite, found, options, results)
@@ -106,8 +111,10 @@ def _find(name: str) -> Suite:
 
 def _open_results(name: str, model: BenchModel, options: Options, out: Path, *, resume: bool) -> ResultsFile:
     header: dict[str, Any] = make_header(name, model=model.describe(), settings=options.settings())
-    header |= {"gate": asdict(model.gate), "calibration": asdict(model.calibration)}
+    header |= {"gate": header["model"].pop("gate"), "calibration": header["model"].pop("calibration")}
     path = find_resumable(out, header) if resume else None
+    if path and (before := read_results(path)[0]["commit"]) != header["commit"]:
+        _say(f"the first part was measured on commit {before[:12]}, the rest on {header['commit'][:12]}")
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     label = f"{name}-{'quick-' if options.quick else ''}{Path(model.name).name}-{stamp}.jsonl"
     return ResultsFile(path or out / label, header)
@@ -115,11 +122,10 @@ def _open_results(name: str, model: BenchModel, options: Options, out: Path, *, 
 
 def _measure(suite: Suite, model: BenchModel, options: Options, results: ResultsFile) -> int:
     """Return the exit code; whatever ends it, the measurements so far are in the file."""
-    journal = load_settings().cache_dir / "benchmark-calls.sqlite"
     bench = Bench(
         options=options,
         results=results,
-        serve=lambda kv_cache_bytes=None: serve_model(model, _say, journal, kv_cache_bytes),
+        serve=lambda kv_cache_bytes=None: serve_model(model, _say, kv_cache_bytes),
         tokenizer=lambda: model.tokenizer,
         model=model,
         say=_say,
@@ -129,6 +135,9 @@ def _measure(suite: Suite, model: BenchModel, options: Options, results: Results
     except KeyboardInterrupt:
         _say("stopped; what was measured is kept, --resume goes on")
         return 130
+    except LongfoldError as error:
+        _say(f"{type(error).__name__}: {error}")
+        return error.exit_code
     return 0
 
 

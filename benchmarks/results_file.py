@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import ReplicaUnavailable
+
+FAILURES_TO_STOP = 3
+
 Row = Mapping[str, Any]
 """One line of a results file: an edge format, read by `report` functions only."""
 
@@ -26,6 +30,7 @@ class ResultsFile:
             path.write_text(json.dumps(header, ensure_ascii=False) + "\n", "utf-8")
         _drop_cut_line(path)
         self.header, rows = read_results(path)
+        self._failed_in_a_row = 0
         self._done = {str(row["key"]) for row in scored(rows)}
 
     def has(self, key: str) -> bool:
@@ -33,10 +38,15 @@ class ResultsFile:
 
     def add(self, key: str, **fields: Any) -> None:
         self._append({"key": key, **fields})
+        self._failed_in_a_row = 0
         self._done.add(key)
 
     def add_unscored(self, key: str, reason: str) -> None:
+        """Note a failure. Raises ReplicaUnavailable when many follow one another: the rest would fail too."""
         self._append({"key": key, "unscored": reason})
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= FAILURES_TO_STOP:
+            raise ReplicaUnavailable(f"{FAILURES_TO_STOP} measurements in a row failed, the last: {reason}")
 
     def _append(self, row: Row) -> None:
         with self.path.open("a", encoding="utf-8") as file:
@@ -73,10 +83,13 @@ def count_unscored(rows: Sequence[Row]) -> int:
     return len({row["key"] for row in rows if "unscored" in row} - done)
 
 
+_COMPARED = ("suite", "model", "settings", "gate", "calibration")
+
+
 def find_resumable(folder: Path, header: Mapping[str, Any]) -> Path | None:
-    """The newest file of the same suite, model and settings."""
+    """The newest file with the same sizes, model and rules; the code may have changed since."""
     for path in sorted(folder.glob(f"{header['suite']}-*.jsonl"), reverse=True):
         found, _ = read_results(path)
-        if all(found[name] == header[name] for name in ("suite", "model", "settings")):
+        if all(found.get(name) == header.get(name) for name in _COMPARED):
             return path
     return None

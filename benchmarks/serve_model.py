@@ -1,12 +1,12 @@
-"""A served model for the suites: the same placement, cluster and dispatcher that `longfold ask` uses."""
+"""A served model for the suites: reached as `longfold ask` reaches it, a cluster that is up included."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,103 +24,111 @@ from pipeline.run import Resources
 from pipeline.scripted_model import ScriptedModel, seeded_script
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
+from serving.session import OpenModel, bring_model, open_session, place_model
+from serving.settings import Settings
 
 SCRIPTED = "scripted"
 """A model name for trying the suites themselves: no engine, computed outputs, meaningless scores."""
 
+Say = Callable[[str], None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchModel:
-    """What can be known of a model before it is served."""
+    """What can be known of a model before it is served. `opened` is None for the scripted one."""
 
-    name: str
-    fingerprint: str
-    context_tokens: int
-    chunk_tokens: int
-    gate: GateSettings
-    calibration: Calibration
-    path: Path | None
+    opened: OpenModel | None
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        return self.opened.profile.name if self.opened else SCRIPTED
+
+    @property
+    def fingerprint(self) -> str:
+        return self.opened.profile.fingerprint if self.opened else SCRIPTED
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return byte_tokenizer() if self.path is None else Tokenizer.from_directory(self.path)
+        return self.opened.tokenizer if self.opened else byte_tokenizer()
 
     def describe(self) -> dict[str, Any]:
+        resources = self.resources(_scripted())
         return {
             "name": self.name,
-            "fingerprint": self.fingerprint,
-            "context_tokens": self.context_tokens,
-            "chunk_tokens": self.chunk_tokens,
+            "fingerprint": self.fingerprint[:16],
+            "context_tokens": resources.budget.context_tokens,
+            "chunk_tokens": resources.chunk_tokens,
+            "gate": asdict(resources.gate),
+            "calibration": asdict(resources.calibration),
         }
 
     def resources(self, dispatcher: Dispatcher) -> Resources:
+        if self.opened:
+            return self.opened.resources(dispatcher)
         return Resources(
             tokenizer=self.tokenizer,
-            budget=TokenBudget(self.context_tokens),
+            budget=TokenBudget(32_768),
             dispatcher=dispatcher,
-            chunk_tokens=self.chunk_tokens,
-            gate=self.gate,
-            calibration=self.calibration,
+            chunk_tokens=6_000,
+            gate=GateSettings(enabled=True),
+            calibration=Calibration(),
         )
 
 
-def find_bench_model(name: str, say: Callable[[str], None]) -> BenchModel:
-    """Bring the model if it is not there. An empty name is the default model's."""
-    if name == SCRIPTED:
-        return BenchModel(
-            name=SCRIPTED, fingerprint=SCRIPTED, context_tokens=32_768, chunk_tokens=6_000,
-            gate=GateSettings(enabled=True), calibration=Calibration(), path=None,
-        )  # fmt: skip
-    from serving.models.model_profile import load_profile
-    from serving.models.pull_model import pull_model
-    from serving.models.read_catalogue import default_model
-    from serving.settings import load_settings
-
-    settings = load_settings(model=name or None)
-    directory = pull_model(settings.model or default_model(), cache_dir=settings.cache_dir, report=say)
-    profile = load_profile(directory, context_tokens=settings.context_tokens)
-    return BenchModel(
-        name=profile.name,
-        fingerprint=profile.fingerprint[:16],
-        context_tokens=profile.context_tokens,
-        chunk_tokens=profile.chunk_tokens or 2_000,
-        gate=GateSettings(**asdict(profile.gate)) if profile.gate else GateSettings(),
-        calibration=replace(Calibration(), **asdict(profile.calibration)) if profile.calibration else Calibration(),
-        path=profile.path,
-    )
+def find_bench_model(name: str, settings: Settings, say: Say) -> BenchModel:
+    """Bring the model if it is not there."""
+    return BenchModel(opened=None if name == SCRIPTED else bring_model(settings, say), settings=settings)
 
 
 @asynccontextmanager
-async def serve_model(
-    model: BenchModel, say: Callable[[str], None], journal: Path, kv_cache_bytes: int | None = None
-) -> AsyncIterator[Served]:
-    """Start a cluster of our own with one replica, and end it. `journal` holds completed calls across runs."""
-    kept = Journal(journal)
+async def serve_model(model: BenchModel, say: Say, kv_cache_bytes: int | None = None) -> AsyncIterator[Served]:
+    """Reach the model, or start it and end it.
+
+    With `kv_cache_bytes` it is always started, with a cache of that size: for comparing engines.
+    """
+    journal = Journal(model.settings.cache_dir / "benchmark-calls.sqlite")
     try:
-        if model.path is None:
-            dispatcher: Dispatcher = InlineDispatcher(ScriptedModel(script=seeded_script()))
-            yield _served(model, dispatcher, kept)
-            return
-        from pipeline.dispatch.ray_tasks import RayTaskDispatcher
-        from serving import cluster
-        from serving.replicas.placement import place_vllm
-
-        placement = place_vllm(str(model.path), context_tokens=model.context_tokens, kv_cache_bytes=kv_cache_bytes)
-        with tempfile.TemporaryDirectory(prefix="lf") as folder:
-            running = cluster.start(placement, folder=Path(folder), report=say)
-            try:
-                yield _served(model, RayTaskDispatcher(running.replica_address, replicas=running.replicas), kept)
-            finally:
-                running.stop()
+        with _dispatcher(model, say, kv_cache_bytes) as dispatcher:
+            yield Served(
+                resources=model.resources(dispatcher),
+                remembering=model.resources(JournaledDispatcher(dispatcher, journal, model.fingerprint)),
+            )
     finally:
-        kept.close()
+        journal.close()
 
 
-def _served(model: BenchModel, dispatcher: Dispatcher, journal: Journal) -> Served:
-    return Served(
-        resources=model.resources(dispatcher),
-        remembering=model.resources(JournaledDispatcher(dispatcher, journal, model.fingerprint)),
-    )
+@contextmanager
+def _dispatcher(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Iterator[Dispatcher]:
+    if model.opened is None:
+        yield _scripted()
+    elif kv_cache_bytes is None:
+        with open_session(model.settings, model.opened, say) as session:
+            yield session.dispatcher
+    else:
+        with _own_cluster(model.opened, model.settings, say, kv_cache_bytes) as dispatcher:
+            yield dispatcher
+
+
+@contextmanager
+def _own_cluster(opened: OpenModel, settings: Settings, say: Say, kv_cache_bytes: int) -> Iterator[Dispatcher]:
+    from pipeline.dispatch.ray_tasks import RayTaskDispatcher
+    from serving import cluster
+
+    sized = settings.model_copy(update={"kv_cache_gib": kv_cache_bytes / 2**30})
+    with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
+        running = cluster.start(
+            place_model(sized, opened.profile), folder=Path(folder), report=say, auth=settings.ray_auth
+        )
+        try:
+            yield RayTaskDispatcher(running.replica_address, replicas=running.replicas)
+        finally:
+            running.stop()
+
+
+def _scripted() -> Dispatcher:
+    """The scripted model: its outputs are computed from the calls."""
+    return InlineDispatcher(ScriptedModel(script=seeded_script()))
 
 
 def byte_tokenizer() -> Tokenizer:

@@ -30,15 +30,14 @@ MOST_SEQUENCES = 64
 
 async def run(bench: Bench) -> None:
     from benchmarks.bare_engine import BareProcess
-    from serving.replicas.kv_cache import kv_bytes_per_token, model_config
     from serving.replicas.placement import place_vllm
 
-    if bench.model.path is None:
+    if bench.model.opened is None:
         raise CallerError("The suite saturation compares engines; name a real model.")
-    path = str(bench.model.path)
-    context = max(bench.model.context_tokens, PROMPT_TOKENS + OUTPUT_TOKENS)
+    profile = bench.model.opened.profile
+    path, context = str(profile.path), profile.context_tokens
     held = max(context, min(bench.options.prompts, MOST_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128))
-    kv_cache_bytes = kv_bytes_per_token(model_config(path)) * held
+    kv_cache_bytes = profile.kv_bytes_per_token * held
     bench.say("loading the bare engine")
     bare = BareProcess(place_vllm(path, context_tokens=context, kv_cache_bytes=kv_cache_bytes))
     try:

@@ -27,7 +27,7 @@ from benchmarks.statistics import (
 from benchmarks.suites import SUITES
 from benchmarks.suites.ask import fit_calibration
 from benchmarks.suites.gate import clear_score, fit_rule, measure_rule, row_auc
-from pipeline.errors import SettingInvalid
+from pipeline.errors import ReplicaUnavailable, SettingInvalid
 from pipeline.gate_chunks import GateSettings
 
 HEADER = {"suite": "gate", "model": {"name": "m"}, "settings": {"seed": 1}}
@@ -121,6 +121,16 @@ def test_a_resumed_file_knows_what_is_measured_and_tries_again_what_failed(tmp_p
     _, rows = read_results(resumed.path)
     assert count_unscored(rows) == 0
     assert len(scored(rows)) == 2
+
+
+def test_failures_in_a_row_end_the_run(tmp_path: Path) -> None:
+    results = ResultsFile(tmp_path / "gate-1.jsonl", HEADER)
+    results.add_unscored("a", "lost")
+    results.add("b")
+    results.add_unscored("c", "lost")
+    results.add_unscored("d", "lost")
+    with pytest.raises(ReplicaUnavailable):
+        results.add_unscored("e", "lost")
 
 
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
