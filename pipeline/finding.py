@@ -49,9 +49,9 @@ class Finding:
     stated_confidence: int
     """What the model said, 1 to 5; small models say 5 nearly always."""
     gate_score: float | None = None
-    """log P(Yes) − log P(No) of the relevance gate, in nats; None if the chunk was not gated."""
+    """Relevance of the chunk (`gate_chunks.relevance`), in nats; None if it was not gated."""
     support_score: float | None = None
-    """The same of the support check on the evidence alone; None if it was not checked."""
+    """log P(Yes) − log P(No) of the support check on the evidence alone; None if it was not checked."""
     probability: float = 0.0
     """That the answer is right and the evidence states it, 0 to 1, as calibrated from the three above."""
     truncated: bool = False

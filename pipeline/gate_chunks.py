@@ -23,6 +23,8 @@ class GateSettings:
 
     enabled: bool = False
     """False for models too weak to be gated: every chunk is then mapped."""
+    lexical_nats: float = 1.0
+    """What the chunk that is lexically closest to the question gains on the model's score; the others their share."""
     keep_margin: float = 4.0
     """Chunks within this many nats of the document's best score are kept."""
     keep_at_least: int = 4
@@ -50,6 +52,11 @@ def yes_score(completion: Completion) -> float:
     """log P(Yes) − log P(No), in nats."""
     yes, no = completion.choice_logprobs
     return yes - no
+
+
+def relevance(gate_score: float, lexical_score: float, settings: GateSettings) -> float:
+    """Two judges, one score in nats: what the model says of the chunk, and how close its words are (0 to 1)."""
+    return gate_score + settings.lexical_nats * lexical_score
 
 
 def keep_chunks(scores: Mapping[int, float], settings: GateSettings) -> list[int]:

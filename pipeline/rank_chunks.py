@@ -1,6 +1,7 @@
-"""The order in which chunks are sent: lexically closest to the question first (BM25, from a library).
+"""How close each chunk's words are to the question's: BM25, from a library.
 
-Order of sending changes when a first answer is there, never which chunks are read or how findings are grouped.
+It orders the sending, so that a first answer comes early, and it is the second judge beside the relevance gate: a
+small model overlooks a name that the question and the chunk share (docs/experiments.md).
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ from pipeline.split_document import Chunk
 from pipeline.words import words_of
 
 
-def rank_chunks(document: Document, chunks: Sequence[Chunk], question: str) -> list[int]:
-    """Return all chunk indices, best first; document order among equals, and if no word is shared."""
-    if len(chunks) < 2:
-        return [chunk.index for chunk in chunks]
-    query = words_of(question)
-    known = set(query)
-    # Only the question's own words can score, so nothing else needs to be indexed; a stand-in keeps lengths right.
-    corpus = [[word if word in known else "" for word in words_of(document.slice(c.span))] for c in chunks]
-    if not any(any(words) for words in corpus):
-        return list(range(len(chunks)))
+def score_words(document: Document, chunks: Sequence[Chunk], question: str) -> list[float]:
+    """BM25 of each chunk for the question, over the document's best: 0 to 1; all 0 if no word is shared."""
+    known = set(words_of(question))
+    # Only the question's own words can score, so nothing else is indexed; a stand-in keeps the lengths right.
+    corpus = [[w if w in known else "" for w in words_of(document.slice(chunk.span))] for chunk in chunks]
+    present = sorted({word for words in corpus for word in words} - {""})
+    if not present:
+        return [0.0] * len(chunks)
     index = bm25s.BM25()
     index.index(corpus, show_progress=False)
-    scores = index.get_scores([word for word in known if any(word in words for words in corpus)])
-    return sorted(range(len(chunks)), key=lambda i: (-float(scores[i]), i))
+    scores = [max(0.0, float(score)) for score in index.get_scores(present)]
+    best = max(scores)
+    return [score / best for score in scores] if best > 0 else scores
+
+
+def best_first(scores: Sequence[float]) -> list[int]:
+    """All chunk indices, best first; document order among equals."""
+    return sorted(range(len(scores)), key=lambda index: (-scores[index], index))

@@ -17,7 +17,7 @@ from pipeline.errors import MalformedOutput
 from pipeline.events import ChunkGated, ChunkMapped, StageStarted
 from pipeline.finding import Finding
 from pipeline.frontier import Frontier
-from pipeline.gate_chunks import gate_call, keep_chunks, yes_score
+from pipeline.gate_chunks import gate_call, keep_chunks, relevance, yes_score
 from pipeline.map_chunks import judge_finding, map_call, read_finding, support_call
 from pipeline.model import Call, CallFailed, Completion, Stage
 from pipeline.run import Request, Resources
@@ -33,6 +33,8 @@ class Reading:
     chunks: Sequence[Chunk]
     order: Sequence[int]
     """Chunk indices in the order of sending."""
+    lexical: Sequence[float]
+    """Of each chunk, how close its words are to the question's, 0 to 1."""
     question_ids: Sequence[int]
     task: Task
     request: Request
@@ -42,6 +44,7 @@ class Reading:
     """Told of each supported finding as it arrives."""
     frontier: Frontier = field(init=False)
     scores: dict[int, float] = field(default_factory=dict)
+    """Relevance of each gated chunk, in nats."""
     mapped: set[int] = field(default_factory=set)
     failed: dict[int, FailedChunk] = field(default_factory=dict)
 
@@ -87,7 +90,7 @@ class Reading:
                     unscored.append(index)
                     self._fail(index, Stage.GATE, outcome)
                     continue
-                self.scores[index] = yes_score(outcome)
+                self.scores[index] = relevance(yes_score(outcome), self.lexical[index], settings)
                 self.resources.emit(ChunkGated(chunk_index=index, score=self.scores[index]))
                 if self.scores[index] >= settings.clear_score and len(early) < settings.keep_at_least:
                     early.add(index)

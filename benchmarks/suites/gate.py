@@ -18,6 +18,7 @@ from pipeline.document import Document, Span
 from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, yes_score
 from pipeline.map_chunks import map_call
 from pipeline.model import Call, CallFailed, Completion, Outcome
+from pipeline.rank_chunks import score_words
 from pipeline.run import Request
 from pipeline.split_document import Chunk, split_document
 from pipeline.tasks import load_task
@@ -36,13 +37,18 @@ async def run(bench: Bench) -> None:
             chunks = split_document(text, resources.tokenizer, chunk_tokens)
             for item in document.items:
                 if not bench.results.has(item.id):
-                    await _gate(bench, served, document, item, chunks)
+                    await _gate(bench, served, document, text, item, chunks)
             if not bench.results.has(f"map-{document.name}"):
                 await _map_all(bench, served, document, chunks)
 
 
 async def _gate(
-    bench: Bench, served: Served, document: BenchDocument, item: BenchItem, chunks: Sequence[Chunk]
+    bench: Bench,
+    served: Served,
+    document: BenchDocument,
+    text: Document,
+    item: BenchItem,
+    chunks: Sequence[Chunk],
 ) -> None:
     tokenizer = served.remembering.tokenizer
     task = load_task(task_name(document))
@@ -54,6 +60,7 @@ async def _gate(
         return
     completions = [outcome for outcome in outcomes if isinstance(outcome, Completion)]
     scores = [round(yes_score(completion), 4) for completion in completions]
+    lexical = score_words(text, chunks, item.question)
     states = holding(item.spans, chunks)
     bench.results.add(
         item.id,
@@ -62,6 +69,7 @@ async def _gate(
         real=item.from_real_text,
         question=item.question,
         scores=scores,
+        lexical=[round(score, 4) for score in lexical],
         states=states,
         links=holding(item.link_spans, chunks),
         conflicts=holding(item.conflict_spans, chunks),
@@ -123,6 +131,22 @@ def fit_rule(rows: Sequence[Row], keep_at_least: int, recall: float = RECALL) ->
         recall=sum(found) / len(found) if found else math.nan,
         kept_share=sum(kept) / len(kept) if kept else math.nan,
     )
+
+
+def held_out_recall(rows: Sequence[Row], keep_at_least: int) -> list[bool]:
+    """For each stating chunk whether the rule fitted on the other documents keeps it: what to expect of new ones."""
+    found: list[bool] = []
+    for name in sorted({_document(row) for row in rows}):
+        others = [row for row in rows if _document(row) != name]
+        if others:
+            margin = fit_rule(others, keep_at_least).keep_margin
+            settings = GateSettings(keep_margin=margin, keep_at_least=keep_at_least)
+            found += measure_rule([row for row in rows if _document(row) == name], settings)[0]
+    return found
+
+
+def _document(row: Row) -> str:
+    return str(row["key"]).rpartition("-")[0]
 
 
 def measure_rule(rows: Sequence[Row], settings: GateSettings) -> tuple[list[bool], list[float]]:
@@ -188,6 +212,8 @@ def report(header: Row, rows: Sequence[Row]) -> list[str]:
     fits = [fit_rule(questions, k) for k in (1, 2, 3, 4, 6, 8)]
     lines += [_rule_line("fitted", fit.keep_at_least, fit.keep_margin, questions) for fit in fits]
     best = min(fits, key=lambda fit: (fit.kept_share, fit.keep_at_least))
+    held_out = held_out_recall(questions, best.keep_at_least)
+    lines += [f"  K={best.keep_at_least} fitted without each document: recall on it {sum(held_out)}/{len(held_out)}"]
     lines += ["", *_savings(best, mapped), "", *_recommended(questions, best)]
     return lines
 

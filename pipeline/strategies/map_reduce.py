@@ -22,7 +22,7 @@ from pipeline.events import Provisional
 from pipeline.finding import Finding
 from pipeline.map_chunks import map_call
 from pipeline.meter import Meter
-from pipeline.rank_chunks import rank_chunks
+from pipeline.rank_chunks import best_first, score_words
 from pipeline.read_chunks import Reading
 from pipeline.reduce_findings import Conclusion, conclude_from_one, reduce_findings, same_answer
 from pipeline.render_findings import RENDERED_TOKENS
@@ -70,7 +70,8 @@ class MapReduce:
         meter = Meter(resources.dispatcher, request.limits, resources.emit)
         question_ids = encode_question(request, resources)
         chunks = _split(document, request, resources, task, question_ids)
-        order = rank_chunks(document, chunks, request.question) if request.best_first else range(len(chunks))
+        lexical = score_words(document, chunks, request.question)
+        order = best_first(lexical) if request.best_first else range(len(chunks))
         collapse = Collapse(
             question_ids=question_ids, task=task, chunks=len(chunks), dispatcher=meter, resources=resources
         )
@@ -79,6 +80,7 @@ class MapReduce:
             document=document,
             chunks=chunks,
             order=order,
+            lexical=lexical,
             question_ids=question_ids,
             task=task,
             request=request,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline.calibrate import Calibration
 from pipeline.document import Document
 from pipeline.gate_chunks import GateSettings, keep_chunks
-from pipeline.rank_chunks import rank_chunks
+from pipeline.rank_chunks import best_first, score_words
 from pipeline.split_document import split_document
 from tests.factories import fact_document, make_tokenizer
 
@@ -33,7 +33,7 @@ def test_the_best_few_are_always_kept_best_first(scores: dict[int, float], at_le
 def test_chunks_that_share_the_questions_words_go_first() -> None:
     document = fact_document({9: "The notary Quillon signed the deed."})
     chunks = split_document(document, make_tokenizer(), 600)
-    order = rank_chunks(document, chunks, "Which notary signed the deed?")
+    order = best_first(score_words(document, chunks, "Which notary signed the deed?"))
     assert sorted(order) == list(range(len(chunks)))
     assert "notary" in document.slice(chunks[order[0]].span)
 
@@ -41,14 +41,14 @@ def test_chunks_that_share_the_questions_words_go_first() -> None:
 def test_without_a_shared_word_the_order_is_the_documents() -> None:
     document = fact_document({})
     chunks = split_document(document, make_tokenizer(), 600)
-    assert list(rank_chunks(document, chunks, "Zzyzx?")) == list(range(len(chunks)))
+    assert best_first(score_words(document, chunks, "Zzyzx?")) == list(range(len(chunks)))
 
 
 def test_text_without_spaces_is_ranked_too() -> None:
     filler = "港口很安静，船都停着。" * 40
     document = Document.from_text("\n\n".join([filler, filler + "灯塔看守人名叫欧达莉。", filler]))
     chunks = split_document(document, make_tokenizer(), 1500)
-    best = rank_chunks(document, chunks, "灯塔看守人叫什么名字？")[0]
+    best = best_first(score_words(document, chunks, "灯塔看守人叫什么名字？"))[0]
     assert "灯塔" in document.slice(chunks[best].span)
 
 
