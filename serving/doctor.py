@@ -21,7 +21,7 @@ from serving.replicas.kv_cache import fit_kv_cache
 
 GIB = 1 << 30
 _PYTHONS = [(3, 11), (3, 12), (3, 13), (3, 14)]
-"""Versions for which every pinned package has a wheel."""
+"""Tested with the first; for the others the pinned packages have wheels, which nobody has tried yet."""
 _OPEN_FILES = 4096
 """Ray opens some hundreds per process and replica; shells often allow 1,024."""
 _RUN_DISK_BYTES = 2 * GIB
