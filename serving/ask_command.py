@@ -1,0 +1,228 @@
+"""`longfold ask`: load, plan, reach a model, ask, show; one question, or one after another on the warm document."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.answer import Answer
+from pipeline.document import Document
+from pipeline.errors import CallerError, CapacityError, LongfoldError, NothingToResume
+from pipeline.journal import Journal
+from pipeline.load_document import STDIN, load_documents
+from pipeline.run import Limits, Plan, Request
+from serving.live_display import Display, make_display
+from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
+from serving.session import OpenModel, Session, SpeedBook, bring_model, describe_model, open_session
+from serving.settings import Settings
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the command line asks for."""
+
+    paths: tuple[str, ...]
+    request: Request
+    """Its question is empty if the user is to be prompted."""
+    as_json: bool = False
+    plan_only: bool = False
+    fresh: bool = False
+    run: str = ""
+    """The run that is resumed, if one is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """Everything at hand while questions are answered."""
+
+    wish: Wish
+    document: Document
+    session: Session
+    display: Display
+    runner: asyncio.Runner
+
+
+def run_ask(wish: Wish, settings: Settings) -> int:
+    """Carry out `wish` and return the exit code; raises what the command line turns into a message."""
+    display = make_display(sys.stderr, silent=wish.as_json)
+    try:
+        _require_question(wish)
+        document = load_documents(wish.paths, sys.stdin.buffer if STDIN in wish.paths else None, warn=display.say)
+        model = bring_model(settings, display.report)
+        display.say(describe_model(settings, model))
+        if wish.plan_only:
+            _show_plan(wish, document, model, SpeedBook(settings.cache_dir))
+            return 0
+        if wish.request.question:
+            model.plan(document, wish.request)  # a request that cannot be served fails before an engine starts
+        with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
+            asking = _Asking(wish=wish, document=document, session=session, display=display, runner=runner)
+            return _ask_once(asking) if wish.request.question else _ask_again_and_again(asking)
+    finally:
+        display.close()
+
+
+def resume_wish(run: str, settings: Settings, *, as_json: bool) -> tuple[Wish, str]:
+    """What the interrupted run `run` (empty: the latest) was asked, and of which model."""
+    journal = Journal(settings.cache_dir / "journal.sqlite")
+    try:
+        record = journal.find_run(run)
+    finally:
+        journal.close()
+    if record is None:
+        raise NothingToResume(f"No run {run!r} is known; ask the question without --resume." if run else "")
+    request = dict(record.request["request"])
+    request["choices"] = tuple(request["choices"])
+    request["limits"] = Limits(**request["limits"])
+    paths = tuple(record.request["paths"])
+    if STDIN in paths:
+        raise NothingToResume(
+            "That run read its document from standard input; give the same input and question again, "
+            "and the calls that were completed are taken from the journal."
+        )
+    wish = Wish(paths=paths, request=Request(**request), as_json=as_json, run=record.run_id)
+    return wish, str(record.request["model"])
+
+
+def _require_question(wish: Wish) -> None:
+    if wish.request.question:
+        return
+    if wish.as_json or wish.plan_only or STDIN in wish.paths or not sys.stdin.isatty():
+        raise CallerError("There is no question; give one with --question.")
+
+
+def _show_plan(wish: Wish, document: Document, model: OpenModel, speeds: SpeedBook) -> None:
+    plan = model.plan(document, wish.request)
+    profile = model.profile
+    speed = speeds.find(profile.fingerprint)
+    if wish.as_json:
+        print_json({"plan": _plan_record(plan, profile.kv_bytes_per_token, speed), "model": profile.name})
+        return
+    print_lines(plan_lines(plan, kv_bytes_per_token=profile.kv_bytes_per_token, tokens_per_s=speed))
+
+
+def _plan_record(plan: Plan, kv_bytes_per_token: int, tokens_per_s: float | None) -> dict[str, Any]:
+    read_s = plan.document_tokens / tokens_per_s if tokens_per_s else None
+    return asdict(plan) | {"kv_bytes": plan.document_tokens * kv_bytes_per_token, "estimated_seconds": read_s}
+
+
+def _ask_once(asking: _Asking) -> int:
+    wish = asking.wish
+    run_id = wish.run or secrets.token_hex(4)
+    asking.session.journal.start_run(run_id, _run_record(asking))
+    try:
+        answer = _answer(asking, wish.request)
+    except KeyboardInterrupt:
+        asking.display.say(_how_to_resume(wish, run_id, asking.session.journal))
+        if wish.as_json:
+            print_json({"error": {"type": "Interrupted", "message": "The run was interrupted."}, "run": run_id})
+        return INTERRUPTED
+    asking.session.journal.finish_run(run_id)
+    if wish.as_json:
+        print_json(_result_record(asking, answer, run_id))
+    else:
+        _show_answer(answer, asking.document)
+    return exit_code_of(answer)
+
+
+def _ask_again_and_again(asking: _Asking) -> int:
+    """A prompt until end of input. Ctrl-C ends the question at work; at the prompt it ends the command."""
+    import readline  # noqa: F401  # gives input() line editing and history
+
+    first_s = 0.0
+    while True:
+        try:
+            question = input("\nQuestion (Ctrl-D ends): ").strip()
+        except EOFError:
+            print()  # noqa: T201
+            return 0
+        if not question:
+            continue
+        try:
+            answer = _answer(asking, replace(asking.wish.request, question=question))
+        except KeyboardInterrupt:
+            asking.display.say("Interrupted; what was completed is kept for the next question.")
+            continue
+        except CallerError as error:
+            asking.display.say(str(error))
+            continue
+        _show_answer(answer, asking.document)
+        if first_s:
+            print_lines([faster_text(answer.total_seconds, first_s)])
+        first_s = first_s or answer.total_seconds
+
+
+def _answer(asking: _Asking, request: Request) -> Answer:
+    with asking.display.watch(asking.document) as feed:
+        return asking.runner.run(asking.session.ask(asking.document, request, feed, fresh=asking.wish.fresh))
+
+
+def faster_text(seconds: float, first_s: float) -> str:
+    """How a question on the warm document compares with the first one."""
+    factor = first_s / max(seconds, 1e-3)
+    compared = f"{factor:.1f} times faster than the first" if factor >= 1.05 else "no faster than the first"
+    return f"{duration(seconds)}: {compared}"
+
+
+def exit_code_of(answer: Answer) -> int:
+    """0 for an answer and for an explicit "the document does not say"; that nothing could be read is a failure."""
+    failed = answer.coverage.failed_chunks
+    return CapacityError.exit_code if failed and not answer.coverage.chunks_read else 0
+
+
+def _show_answer(answer: Answer, document: Document) -> None:
+    print_lines(["", *answer_lines(answer, document), "", *usage_lines(answer.usage, answer.seconds)])
+
+
+def _result_record(asking: _Asking, answer: Answer, run_id: str) -> dict[str, Any]:
+    profile = asking.session.model.profile
+    return {
+        "question": asking.wish.request.question,
+        **answer_record(answer, asking.document),
+        "document": document_record(asking.document),
+        "model": {"name": profile.name, "fingerprint": profile.fingerprint, "context_tokens": profile.context_tokens},
+        "run": run_id,
+    }
+
+
+def _run_record(asking: _Asking) -> dict[str, Any]:
+    wish = asking.wish
+    return {
+        "paths": [path if path == STDIN else str(Path(path).absolute()) for path in wish.paths],
+        "request": asdict(wish.request),
+        "model": str(asking.session.model.profile.path),
+        "document": asking.document.sha256,
+    }
+
+
+def _how_to_resume(wish: Wish, run_id: str, journal: Journal) -> str:
+    if wish.fresh:
+        return "Interrupted; with --fresh nothing is kept."
+    if not journal.writable:
+        return "Interrupted; the journal could not be written, so some of what was completed is lost."
+    if STDIN in wish.paths:
+        return "Interrupted; what was completed is kept: give the same input and question again to go on."
+    return f"Interrupted; what was completed is kept. To go on: longfold ask --resume {run_id}"
+
+
+def error_record(error: LongfoldError) -> dict[str, Any]:
+    """What `--json` prints in place of an answer."""
+    return {"error": {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}}
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    print(json.dumps(record))  # noqa: T201  # ASCII: no output encoding can break it
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line.encode(sys.stdout.encoding or "utf-8", "replace").decode(sys.stdout.encoding or "utf-8"))  # noqa: T201
+    sys.stdout.flush()

@@ -1,0 +1,241 @@
+"""Where everything is put together: settings → model → cluster → dispatcher → answers.
+
+A session keeps one model reachable for as many questions as are asked. It uses the cluster that is up (`longfold up`)
+or named by address, if that serves the same model, and else starts one of its own and ends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline import ask as front_door
+from pipeline.answer import Answer
+from pipeline.calibrate import Calibration
+from pipeline.dispatch import Dispatcher
+from pipeline.document import Document
+from pipeline.errors import SettingInvalid
+from pipeline.events import Event
+from pipeline.gate_chunks import GateSettings
+from pipeline.journal import Journal, JournaledDispatcher
+from pipeline.model import Call, Outcome
+from pipeline.run import Plan, Request, Resources
+from pipeline.token_budget import TokenBudget
+from pipeline.tokenizer import Tokenizer
+from serving import cluster_keeper
+from serving.models.model_profile import ModelProfile, load_profile
+from serving.models.pull_model import pull_model
+from serving.models.read_catalogue import default_model, read_catalogue
+from serving.run_progress import RunProgress
+from serving.settings import Settings
+
+if TYPE_CHECKING:  # importing Ray takes a second
+    from serving.cluster import Cluster
+    from serving.replicas.placement import Placement
+
+Report = Callable[[str], None]
+
+DEFAULT_CHUNK_TOKENS = 2000
+"""For a model that was never measured; small models read 2,000 to 3,000 tokens best (docs/experiments.md)."""
+_FEWEST_TOKENS = 4096
+"""A run that computed less says nothing about speed."""
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model on this machine: enough to plan with; no engine runs."""
+
+    profile: ModelProfile
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.from_directory(self.profile.path)
+
+    def resources(self, dispatcher: Dispatcher, emit: Callable[[Event], None] = lambda _: None) -> Resources:
+        profile = self.profile
+        return Resources(
+            tokenizer=self.tokenizer,
+            budget=TokenBudget(profile.context_tokens),
+            dispatcher=dispatcher,
+            chunk_tokens=profile.chunk_tokens or DEFAULT_CHUNK_TOKENS,
+            gate=GateSettings(**asdict(profile.gate)) if profile.gate else GateSettings(),
+            calibration=replace(Calibration(), **asdict(profile.calibration)) if profile.calibration else Calibration(),
+            emit=emit,
+        )
+
+    def plan(self, document: Document, request: Request) -> Plan:
+        return front_door.plan(document, request, self.resources(_Nothing()))
+
+
+class _Nothing:
+    """The dispatcher of a plan: planning makes no call."""
+
+    def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:  # noqa: ARG002
+        raise AssertionError("a plan makes no call")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A model that is being served, and the journal of what it completed."""
+
+    model: OpenModel
+    dispatcher: Dispatcher
+    journal: Journal
+    speeds: SpeedBook
+
+    async def ask(
+        self,
+        document: Document,
+        request: Request,
+        emit: Callable[[Event], None] = lambda _: None,
+        *,
+        fresh: bool = False,
+    ) -> Answer:
+        """Answer; with `fresh`, nothing is taken from the journal and nothing is put into it."""
+        fingerprint = self.model.profile.fingerprint
+        journaled = JournaledDispatcher(self.dispatcher, self.journal, fingerprint)
+        progress = RunProgress()
+
+        def feed(event: Event) -> None:
+            progress.add(event)
+            emit(event)
+
+        resources = self.model.resources(self.dispatcher if fresh else journaled, feed)
+        answer = await front_door.ask(document, request, resources)
+        computed = sum(stage.computed_tokens for stage in progress.stages.values())
+        if computed >= _FEWEST_TOKENS:
+            self.speeds.note(fingerprint, computed / max(progress.elapsed_s(), 1e-3))
+        return answer
+
+
+@contextmanager
+def open_session(settings: Settings, model: OpenModel, report: Report) -> Iterator[Session]:
+    """Reach or start a cluster for `model`; what was started is stopped when the context ends."""
+    from pipeline.dispatch.ray_tasks import RayTaskDispatcher
+
+    with _open_journal(settings) as journal, _reach_cluster(settings, model.profile, report) as cluster:
+        yield Session(
+            model=model,
+            dispatcher=RayTaskDispatcher(cluster.replica_address, replicas=cluster.replicas),
+            journal=journal,
+            speeds=SpeedBook(settings.cache_dir),
+        )
+
+
+def bring_model(settings: Settings, report: Report) -> OpenModel:
+    """The model that the settings name, pulled if need be; without a name the one that is up, else the default."""
+    up = cluster_keeper.find(cluster_folder(settings))
+    if not settings.model and not settings.ray_address and up is not None:
+        return OpenModel(load_profile(Path(up.model_path), context_tokens=up.context_tokens))
+    path = pull_model(settings.model or default_model(), cache_dir=settings.cache_dir, report=report)
+    return OpenModel(load_profile(path, context_tokens=settings.context_tokens))
+
+
+def describe_model(settings: Settings, model: OpenModel) -> str:
+    """Which model answers, and how to name a better one if nobody chose it."""
+    entry = read_catalogue().get(model.profile.name)
+    about = f": {entry.description}" if entry else ""
+    hint = "" if settings.model else " Name another with --model (`longfold models list`)."
+    return f"Model: {model.profile.name}{about}{hint}"
+
+
+def place_model(settings: Settings, profile: ModelProfile) -> Placement:
+    """How this machine serves the model."""
+    from serving.replicas.placement import place_vllm
+
+    room_gib = settings.kv_cache_gib
+    return place_vllm(
+        str(profile.path),
+        context_tokens=profile.context_tokens,
+        replicas=settings.replicas,
+        tensor_parallel=settings.tensor_parallel,
+        kv_cache_bytes=int(room_gib * 2**30) if room_gib else None,
+    )
+
+
+def cluster_folder(settings: Settings) -> Path:
+    """Where `longfold up` keeps its cluster's record: one per user and cache folder, its path short for sockets."""
+    name = hashlib.sha256(str(settings.cache_dir.absolute()).encode()).hexdigest()[:8]
+    folder = Path(tempfile.gettempdir()) / f"longfold-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise SettingInvalid(f"{folder} belongs to someone else; set TMPDIR to a folder of your own.")
+    return folder
+
+
+@contextmanager
+def _open_journal(settings: Settings) -> Iterator[Journal]:
+    journal = Journal(settings.cache_dir / "journal.sqlite")
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+@contextmanager
+def _reach_cluster(settings: Settings, profile: ModelProfile, report: Report) -> Iterator[Cluster]:
+    running = _join_cluster(settings, profile, report)
+    if running is not None:
+        try:
+            yield running
+        finally:
+            running.stop()
+        return
+    from serving import cluster
+
+    with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
+        placement = place_model(settings, profile)
+        running = cluster.start(placement, folder=Path(folder), report=report, auth=settings.ray_auth)
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def _join_cluster(settings: Settings, profile: ModelProfile, report: Report) -> Cluster | None:
+    """The cluster that was named, or the one that is up if it serves this model in this way."""
+    if settings.ray_address:
+        from serving import cluster
+
+        report(f"joining the cluster at {settings.ray_address}")
+        return cluster.join(settings.ray_address, auth=settings.ray_auth)
+    folder = cluster_folder(settings)
+    up = cluster_keeper.find(folder)
+    if up is None:
+        return None
+    if up.model_fingerprint != profile.fingerprint or up.context_tokens != profile.context_tokens:
+        report(f"the cluster that is up serves {Path(up.model_path).name}; starting another")
+        return None
+    report("joining the cluster that is up")
+    return cluster_keeper.join(up, folder)
+
+
+class SpeedBook:
+    """Tokens per second of whole runs, as last measured on this machine, by model. Losing it costs an estimate."""
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._path = cache_dir / "speeds.json"
+
+    def find(self, fingerprint: str) -> float | None:
+        """Computed tokens per second of the last run of this model, if there was one."""
+        try:
+            return float(json.loads(self._path.read_text(encoding="utf-8"))[fingerprint])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def note(self, fingerprint: str, tokens_per_s: float) -> None:
+        known: dict[str, float] = {}
+        with suppress(OSError, ValueError):
+            known = dict(json.loads(self._path.read_text(encoding="utf-8")))
+        known[fingerprint] = round(tokens_per_s, 1)
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps(known), encoding="utf-8")
