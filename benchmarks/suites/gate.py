@@ -15,7 +15,7 @@ from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.results_file import Row
 from benchmarks.statistics import auc, mean_estimate, wilson_low
 from pipeline.document import Document, Span
-from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, yes_score
+from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, relevance, yes_score
 from pipeline.map_chunks import map_call
 from pipeline.model import Call, CallFailed, Completion, Outcome
 from pipeline.rank_chunks import score_words
@@ -26,6 +26,8 @@ from pipeline.tasks import load_task
 RECALL = 0.995
 MARGIN_STEP = 0.25
 """Nats; a fitted margin is rounded up to it."""
+LEXICAL_NATS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""Weights that are tried for the words; the first leaves them out."""
 
 
 async def run(bench: Bench) -> None:
@@ -112,20 +114,29 @@ def holding(spans: Sequence[Span], chunks: Sequence[Chunk]) -> list[int]:
 class Fit:
     """A rule with the recall and the reading that it gives on the measured questions."""
 
+    lexical_nats: float
     keep_at_least: int
     keep_margin: float
     recall: float
     kept_share: float
 
+    @property
+    def settings(self) -> GateSettings:
+        return GateSettings(
+            lexical_nats=self.lexical_nats, keep_margin=self.keep_margin, keep_at_least=self.keep_at_least
+        )
 
-def fit_rule(rows: Sequence[Row], keep_at_least: int, recall: float = RECALL) -> Fit:
+
+def fit_rule(rows: Sequence[Row], keep_at_least: int, *, lexical_nats: float = 0.0, recall: float = RECALL) -> Fit:
     """The least margin with which `recall` of the stating chunks is kept beside the best `keep_at_least`."""
-    needed = sorted(_margins_needed(rows, keep_at_least))
+    needed = sorted(_margins_needed(rows, keep_at_least, lexical_nats))
     allowed_misses = math.floor((1 - recall) * len(needed) + 1e-9)
     margin = needed[len(needed) - 1 - allowed_misses] if needed else 0.0
     margin = math.ceil(margin / MARGIN_STEP) * MARGIN_STEP
-    found, kept = measure_rule(rows, GateSettings(keep_margin=margin, keep_at_least=keep_at_least))
+    rule = GateSettings(lexical_nats=lexical_nats, keep_margin=margin, keep_at_least=keep_at_least)
+    found, kept = measure_rule(rows, rule)
     return Fit(
+        lexical_nats=lexical_nats,
         keep_at_least=keep_at_least,
         keep_margin=margin,
         recall=sum(found) / len(found) if found else math.nan,
@@ -133,15 +144,14 @@ def fit_rule(rows: Sequence[Row], keep_at_least: int, recall: float = RECALL) ->
     )
 
 
-def held_out_recall(rows: Sequence[Row], keep_at_least: int) -> list[bool]:
+def held_out_recall(rows: Sequence[Row], keep_at_least: int, lexical_nats: float) -> list[bool]:
     """For each stating chunk whether the rule fitted on the other documents keeps it: what to expect of new ones."""
     found: list[bool] = []
     for name in sorted({_document(row) for row in rows}):
         others = [row for row in rows if _document(row) != name]
         if others:
-            margin = fit_rule(others, keep_at_least).keep_margin
-            settings = GateSettings(keep_margin=margin, keep_at_least=keep_at_least)
-            found += measure_rule([row for row in rows if _document(row) == name], settings)[0]
+            rule = fit_rule(others, keep_at_least, lexical_nats=lexical_nats).settings
+            found += measure_rule([row for row in rows if _document(row) == name], rule)[0]
     return found
 
 
@@ -154,26 +164,33 @@ def measure_rule(rows: Sequence[Row], settings: GateSettings) -> tuple[list[bool
     found: list[bool] = []
     shares: list[float] = []
     for row in rows:
-        kept = set(keep_chunks(dict(enumerate(row["scores"])), settings))
+        kept = set(keep_chunks(dict(enumerate(combined(row, settings.lexical_nats))), settings))
         found += [index in kept for index in row["states"]]
         shares.append(len(kept) / len(row["scores"]))
     return found, shares
 
 
-def _margins_needed(rows: Sequence[Row], keep_at_least: int) -> list[float]:
+def combined(row: Row, lexical_nats: float) -> list[float]:
+    """Relevance of each chunk: the model's score and the words' share."""
+    lexical = row.get("lexical") or [0.0] * len(row["scores"])
+    settings = GateSettings(lexical_nats=lexical_nats)
+    return [relevance(score, words, settings) for score, words in zip(row["scores"], lexical, strict=True)]
+
+
+def _margins_needed(rows: Sequence[Row], keep_at_least: int, lexical_nats: float) -> list[float]:
     margins: list[float] = []
     for row in rows:
-        scores = row["scores"]
+        scores = combined(row, lexical_nats)
         ranked = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
         always = set(ranked[:keep_at_least])
         margins += [0.0 if index in always else max(scores) - scores[index] for index in row["states"]]
     return margins
 
 
-def clear_score(rows: Sequence[Row], precision: float = 0.9) -> float | None:
-    """The lowest score from which on this share of the chunks states the answer; None if there is none."""
+def clear_score(rows: Sequence[Row], lexical_nats: float, precision: float = 0.7) -> float | None:
+    """The lowest relevance from which on this share of the chunks states the answer; None if there is none."""
     scored = sorted(
-        ((score, index in row["states"]) for row in rows for index, score in enumerate(row["scores"])),
+        ((score, index in row["states"]) for row in rows for index, score in enumerate(combined(row, lexical_nats))),
         reverse=True,
     )
     best: float | None = None
@@ -185,12 +202,13 @@ def clear_score(rows: Sequence[Row], precision: float = 0.9) -> float | None:
     return best
 
 
-def row_auc(row: Row) -> float:
+def row_auc(row: Row, lexical_nats: float = 0.0) -> float:
     """Stating chunks against the rest, leaving out chunks that link to or contradict the answer."""
     between = set(row["links"]) | set(row["conflicts"])
     states = set(row["states"])
-    positive = [row["scores"][index] for index in states]
-    negative = [s for index, s in enumerate(row["scores"]) if index not in states and index not in between]
+    scores = combined(row, lexical_nats)
+    positive = [scores[index] for index in states]
+    negative = [s for index, s in enumerate(scores) if index not in states and index not in between]
     return auc(positive, negative)
 
 
@@ -206,24 +224,34 @@ def report(header: Row, rows: Sequence[Row]) -> list[str]:
     groups += [("real text", [r for r in answerable if r["real"]])]
     groups += [(name, [r for r in answerable if r["language"] == name]) for name in ("en", "zh")]
     lines += [f"  {name:10} {mean_estimate([row_auc(r) for r in group])}" for name, group in groups if group]
+    lines += ["", "the same with L nats for the lexically closest chunk, all questions:"]
+    lines += [f"  L={nats:4.2f} {mean_estimate([row_auc(r, nats) for r in answerable])}" for nats in LEXICAL_NATS]
     current = GateSettings(**header["gate"])
-    lines += ["", "rule: at least K best, and all within M nats of the best"]
-    lines += [_rule_line("current", current.keep_at_least, current.keep_margin, questions)]
-    fits = [fit_rule(questions, k) for k in (1, 2, 3, 4, 6, 8)]
-    lines += [_rule_line("fitted", fit.keep_at_least, fit.keep_margin, questions) for fit in fits]
+    lines += ["", "rule: at least K best, and all within M nats of the best, L nats for the closest words"]
+    lines += [_rule_line("current", current, questions)]
+    fits = [fit_rule(questions, k, lexical_nats=nats) for nats in LEXICAL_NATS for k in (1, 2, 3, 4, 6, 8)]
     best = min(fits, key=lambda fit: (fit.kept_share, fit.keep_at_least))
-    held_out = held_out_recall(questions, best.keep_at_least)
+    without = min(fits[:6], key=lambda fit: (fit.kept_share, fit.keep_at_least))
+    lines += [_rule_line("fitted", best.settings, questions), _rule_line("no words", without.settings, questions)]
+    held_out = held_out_recall(questions, best.keep_at_least, best.lexical_nats)
     lines += [f"  K={best.keep_at_least} fitted without each document: recall on it {sum(held_out)}/{len(held_out)}"]
+    links = [
+        index in keep_chunks(dict(enumerate(combined(row, best.lexical_nats))), best.settings)
+        for row in questions
+        for index in row["links"]
+    ]
+    lines += [f"  K={best.keep_at_least} M={best.keep_margin:.2f}: linking chunks kept {sum(links)}/{len(links)}"]
     lines += ["", *_savings(best, mapped), "", *_recommended(questions, best)]
     return lines
 
 
-def _rule_line(name: str, keep_at_least: int, keep_margin: float, rows: Sequence[Row]) -> str:
-    found, kept = measure_rule(rows, GateSettings(keep_margin=keep_margin, keep_at_least=keep_at_least))
+def _rule_line(name: str, rule: GateSettings, rows: Sequence[Row]) -> str:
+    found, kept = measure_rule(rows, rule)
     recall = f"{sum(found)}/{len(found)} = {sum(found) / max(1, len(found)):.3f}"
     low = wilson_low(sum(found), len(found))
     return (
-        f"  {name:8} K={keep_at_least} M={keep_margin:5.2f}: recall of stating chunks {recall} (at least {low:.3f}), "
+        f"  {name:8} L={rule.lexical_nats:4.2f} K={rule.keep_at_least} M={rule.keep_margin:5.2f}: "
+        f"recall of stating chunks {recall} (at least {low:.3f}), "
         f"kept {sum(kept) / len(kept):.1%}"
     )
 
@@ -238,8 +266,9 @@ def _savings(fit: Fit, mapped: Sequence[int]) -> list[str]:
 
 
 def _recommended(rows: Sequence[Row], fit: Fit) -> list[str]:
-    mean_auc = mean_estimate([value for row in rows if not math.isnan(value := row_auc(row))]).value
-    clear = clear_score(rows)
+    values = [row_auc(row, fit.lexical_nats) for row in rows]
+    mean_auc = mean_estimate([value for value in values if not math.isnan(value)]).value
+    clear = clear_score(rows, fit.lexical_nats)
     if mean_auc < 0.85 or fit.kept_share > 0.8:
         return [
             f"# mean AUC {mean_auc:.2f}, {fit.kept_share:.0%} kept: too weak to be gated",
@@ -249,6 +278,7 @@ def _recommended(rows: Sequence[Row], fit: Fit) -> list[str]:
     return [
         "[gate]",
         "enabled = true",
+        f"lexical_nats = {fit.lexical_nats:g}",
         f"keep_margin = {fit.keep_margin:g}",
         f"keep_at_least = {fit.keep_at_least}",
         f"clear_score = {clear:.2f}" if clear is not None else "# clear_score: no score is clear; set it high",

@@ -81,9 +81,16 @@ def test_the_fitted_margin_keeps_every_stating_chunk_with_as_little_as_possible(
     fit = fit_rule(rows, keep_at_least=1)
     assert fit.keep_margin == 2.0
     assert fit.recall == 1.0
-    found, kept = measure_rule(rows, GateSettings(keep_margin=1.75, keep_at_least=1))
+    found, kept = measure_rule(rows, GateSettings(lexical_nats=0.0, keep_margin=1.75, keep_at_least=1))
     assert found == [False, True]
     assert kept == [0.5, 0.5]
+
+
+def test_words_lift_a_stating_chunk_that_the_model_overlooks() -> None:
+    row = gate_row([0.0, 0.5], [0], lexical=[1.0, 0.0])
+    assert row_auc(row) == 0.0
+    assert row_auc(row, 1.0) == 1.0
+    assert fit_rule([row], keep_at_least=1, lexical_nats=1.0).keep_margin == 0.0
 
 
 def test_a_chunk_that_contradicts_or_links_is_no_negative() -> None:
@@ -92,8 +99,8 @@ def test_a_chunk_that_contradicts_or_links_is_no_negative() -> None:
 
 def test_clear_score_is_where_nearly_every_chunk_states_the_answer() -> None:
     rows = [gate_row([2.0, -3.0], [0]) for _ in range(6)] + [gate_row([1.0, -3.0], []) for _ in range(3)]
-    assert clear_score(rows) == 2.0
-    assert clear_score([gate_row([1.0, 2.0], [])] * 9) is None
+    assert clear_score(rows, 0.0, precision=0.9) == 2.0
+    assert clear_score([gate_row([1.0, 2.0], [])] * 9, 0.0) is None
 
 
 def test_calibration_is_fitted_on_located_findings_only() -> None:
