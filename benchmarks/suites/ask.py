@@ -8,7 +8,7 @@ findings, right and wrong, are what the calibration is fitted on.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,12 @@ from benchmarks.score import score_answer, states_answer
 from benchmarks.statistics import auroc, calibration_error, fit_logistic, mean_estimate, paired_difference
 from pipeline.answer import Answer
 from pipeline.ask import ask
+from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import LongfoldError
 from pipeline.events import CallEnded, ChunkMapped, Event
 from pipeline.finding import Evidence, Finding
+from pipeline.model import Call, Completion, Outcome, Usage
 from pipeline.run import Request, Resources
 
 COLLECT = "collect"
@@ -68,8 +70,9 @@ async def _ask(
         chunk_tokens=bench.options.chunk_tokens,
         **VARIANTS[variant],
     )
+    tally = _Tally(resources.dispatcher)
     try:
-        answer = await ask(text, request, replace(resources, emit=heard))
+        answer = await ask(text, request, replace(resources, emit=heard, dispatcher=tally))
     except LongfoldError as error:
         bench.results.add_unscored(key, f"{type(error).__name__}: {error}")
         return
@@ -78,7 +81,7 @@ async def _ask(
         bench.results.add_unscored(key, f"{len(failed)} chunks failed: {failed[0].message}")
         return
     verdict = score_answer(item, answer.text, answer.found)
-    bench.results.add(key, **_row(variant, item, answer, verdict, heard))
+    bench.results.add(key, **_row(variant, item, answer, verdict, heard) | tally.tokens())
     bench.say(f"{key} {item.kind}: {verdict} {answer.text[:60]!r} {answer.probability:.2f}")
 
 
@@ -96,6 +99,23 @@ class _Heard:
             self.remembered += 1
 
 
+class _Tally:
+    """Counts what all calls took, remembered ones included: an answer's own usage leaves those out."""
+
+    def __init__(self, inner: Dispatcher) -> None:
+        self._inner = inner
+        self._usage = Usage()
+
+    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
+        async for outcome in self._inner.complete(calls):
+            if isinstance(outcome, Completion):
+                self._usage += outcome.usage
+            yield outcome
+
+    def tokens(self) -> dict[str, int]:
+        return {"output_tokens": self._usage.output_tokens, "prompt_tokens": self._usage.prompt_tokens}
+
+
 def _row(variant: str, item: BenchItem, answer: Answer, verdict: str, heard: _Heard) -> dict[str, Any]:
     return {
         "variant": variant,
@@ -111,8 +131,6 @@ def _row(variant: str, item: BenchItem, answer: Answer, verdict: str, heard: _He
         "probability": round(answer.probability, 4),
         "chunks": answer.coverage.chunks,
         "extracted": answer.coverage.chunks_extracted,
-        "output_tokens": sum(usage.output_tokens for usage in answer.usage.values()),
-        "prompt_tokens": sum(usage.prompt_tokens for usage in answer.usage.values()),
         "seconds": None if heard.remembered else round(answer.total_seconds, 1),
         "findings": [_finding_row(item, finding) for finding in heard.findings],
     }
