@@ -86,23 +86,14 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     _set_environment(_ray_environment(auth, folder) | {MARK: mark})
     try:
-        context = ray.init(
-            address="local",
-            num_cpus=max(cpu_count(), int(placement.replicas * placement.num_cpus) + SPARE_CPUS),
-            include_dashboard=dashboard,
-            object_store_memory=OBJECT_STORE_BYTES,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=str(folder / "ray"),
-        )
+        address = _start_ray(placement, folder=folder, dashboard=dashboard)
         deploy(placement, report=report)
     except BaseException:
         ray.shutdown()
-        end_processes(mark)
+        end_processes(mark, wait_s=1.0)
         raise
     return Cluster(
-        address=str(context.address_info["address"]),
+        address=address,
         replicas=placement.replicas,
         replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
         mark=mark,
@@ -167,6 +158,25 @@ def deploy(placement: Placement, *, report: Report) -> None:
         wait_for_applications_running=False,
     )
     _wait_until_ready(report)
+
+
+def _start_ray(placement: Placement, *, folder: Path, dashboard: bool) -> str:
+    """Return the new cluster's address."""
+    reserved = int(placement.replicas * placement.num_cpus) + SPARE_CPUS
+    try:
+        context = ray.init(
+            address="local",
+            num_cpus=max(cpu_count(), reserved),
+            include_dashboard=dashboard,
+            object_store_memory=OBJECT_STORE_BYTES,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(folder / "ray"),
+        )
+    except Exception as error:  # Ray raises bare exceptions here, as when a busy machine exceeds its 30 s
+        raise ReplicaUnavailable(f"Ray did not start: {error}") from error
+    return str(context.address_info["address"])
 
 
 def is_alive() -> bool:
@@ -237,6 +247,10 @@ def _ray_environment(auth: Auth, folder: Path | None) -> dict[str, str]:
         "RAY_AUTH_MODE": auth,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # Ray's 15 lets any other program starve the engine
+        # What Ray does when nothing happens: together a twentieth of a two-core machine at its own settings.
+        "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+        "RAY_task_events_report_interval_ms": "0",
+        "RAY_enable_metrics_collection": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # A replica in the middle of an engine step may take longer than Ray's tenth of a second to answer.
         "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "2.0",

@@ -210,7 +210,7 @@ def keep() -> NoReturn:
         try:
             _write_record(order, started)
             while cluster.is_alive():
-                time.sleep(1.0)
+                time.sleep(5.0)
         finally:
             started.stop()
             _record_file(order.folder).unlink(missing_ok=True)

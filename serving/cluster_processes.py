@@ -14,15 +14,18 @@ MARK = "LONGFOLD_CLUSTER"
 
 
 def processes(mark: str) -> list[psutil.Process]:
-    """Return this user's other processes that were started under `mark`."""
-    found = []
+    """Return this user's other processes that were started under `mark`, and theirs.
+
+    Some of Ray's agents overwrite their environment with their title: these are found as children.
+    """
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                found.append(process)
+                found |= {one.pid: one for one in (process, *process.children(recursive=True))}
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, OSError):
             continue
-    return found
+    return list(found.values())
 
 
 def end_processes(mark: str, *, wait_s: float = 10.0) -> None:

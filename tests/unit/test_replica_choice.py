@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ModelIncomplete, OutOfMemory
-from serving.replicas.kv_cache import USEFUL_TOKENS, fit_kv_cache, kv_bytes_per_token
+from serving.replicas.kv_cache import SHARE, USEFUL_TOKENS, fit_kv_cache, kv_bytes_per_token
 from serving.replicas.router import choose, preferred
 
 REPLICAS = ("a", "b", "c", "d")
@@ -54,8 +54,8 @@ def model_folder(path: Path, *, weight_bytes: int) -> str:
 def test_the_kv_cache_takes_what_is_free_up_to_what_is_useful(tmp_path: Path) -> None:
     model = model_folder(tmp_path, weight_bytes=3 << 30)
     some = fit_kv_cache(model, free_bytes=8 << 30, context_tokens=8192)
-    assert some == 2 << 30
-    assert fit_kv_cache(model, free_bytes=500 << 30, context_tokens=8192) == USEFUL_TOKENS * 28_672
+    assert some == int((2 << 30) * SHARE)
+    assert fit_kv_cache(model, free_bytes=64 << 30, context_tokens=8192) == USEFUL_TOKENS * 28_672
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_figures(tmp_path: Path) -> None:
