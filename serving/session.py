@@ -12,19 +12,17 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import ask as front_door
 from pipeline.answer import Answer
-from pipeline.calibrate import Calibration
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import SettingInvalid
 from pipeline.events import Event
-from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome
 from pipeline.run import Plan, Request, Resources
@@ -66,8 +64,8 @@ class OpenModel:
             budget=TokenBudget(profile.context_tokens),
             dispatcher=dispatcher,
             chunk_tokens=profile.chunk_tokens or DEFAULT_CHUNK_TOKENS,
-            gate=GateSettings(**asdict(profile.gate)) if profile.gate else GateSettings(),
-            calibration=replace(Calibration(), **asdict(profile.calibration)) if profile.calibration else Calibration(),
+            gate=profile.gate,
+            calibration=profile.calibration,
             emit=emit,
         )
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipeline.calibrate import Calibration
 from pipeline.errors import ContextTooSmall, ModelIncomplete
+from pipeline.gate_chunks import GateSettings
 from serving.models.model_files import read_manifest, require_complete, sampled_bytes, weight_files
-from serving.models.read_catalogue import CalibrationFit, CatalogueEntry, GateFit, read_catalogue
+from serving.models.read_catalogue import CatalogueEntry, read_catalogue
 
 _DEFAULT_CONTEXT_TOKENS = 8192
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -57,8 +59,8 @@ class ModelProfile:
     """What this model reads best at a time; none if that was not measured."""
     geometry: Geometry
     weights_bytes: int
-    gate: GateFit | None
-    calibration: CalibrationFit | None
+    gate: GateSettings
+    calibration: Calibration
     fingerprint: str
     """Equal for models that give the same completions; part of a journal's keys."""
 
@@ -88,8 +90,8 @@ def load_profile(
         chunk_tokens=entry.chunk_tokens if entry else None,
         geometry=geometry,
         weights_bytes=sum(path.stat().st_size for path in weight_files(directory)),
-        gate=entry.gate if entry else None,
-        calibration=entry.calibration if entry else None,
+        gate=entry.gate if entry else GateSettings(),
+        calibration=entry.calibration if entry else Calibration(),
         fingerprint=fingerprint(directory),
     )
 

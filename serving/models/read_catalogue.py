@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipeline.calibrate import Calibration
 from pipeline.errors import SettingInvalid, UnknownName
+from pipeline.gate_chunks import GateSettings
 
 CATALOGUE_FOLDER = Path(__file__).parent / "catalogue"
 
@@ -50,28 +52,6 @@ Source = HubSource | WheelSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateFit:
-    """How this model's relevance score is turned into a choice of chunks; fitted on generated documents."""
-
-    enabled: bool
-    keep_margin: float = 0.0
-    """Chunks that score at most this much below the document's best chunk are kept, in natural logarithms."""
-    keep_at_least: int = 0
-    clear_score: float = 0.0
-    """A chunk with this score is extracted at once, before the other scores are known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationFit:
-    """Weights of a logistic model from gate score, support score and the model's own words to a confidence."""
-
-    gate: float
-    support: float
-    words: float
-    intercept: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueEntry:
     """One model of the catalogue."""
 
@@ -89,8 +69,8 @@ class CatalogueEntry:
     """Size of the converted weights on disk and in memory."""
     sources: tuple[Source, ...]
     """Tried in this order."""
-    gate: GateFit | None
-    calibration: CalibrationFit | None
+    gate: GateSettings
+    calibration: Calibration
 
 
 def read_catalogue(folder: Path = CATALOGUE_FOLDER) -> Mapping[str, CatalogueEntry]:
@@ -130,20 +110,6 @@ class _Wheels(_Table):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class _Gate(_Table):
-    enabled: bool
-    keep_margin: float = Field(default=0.0, ge=0)
-    keep_at_least: int = Field(default=0, ge=0)
-    clear_score: float = 0.0
-
-
-class _Calibration(_Table):
-    gate: float
-    support: float
-    words: float
-    intercept: float
-
-
 class _Entry(_Table):
     name: str
     description: str
@@ -154,8 +120,8 @@ class _Entry(_Table):
     chunk_tokens: int = Field(gt=0)
     weights_bytes: int = Field(gt=0)
     sources: list[Annotated[_Hub | _Wheels, Field(discriminator="kind")]] = Field(min_length=1)
-    gate: _Gate | None = None
-    calibration: _Calibration | None = None
+    gate: GateSettings = GateSettings()
+    calibration: Calibration = Calibration()
 
 
 def _read_entry(path: Path) -> CatalogueEntry:
@@ -168,14 +134,7 @@ def _read_entry(path: Path) -> CatalogueEntry:
     if table.context_tokens > table.window_tokens:
         raise SettingInvalid(f"{path.name}: context_tokens is larger than window_tokens.")
     fields = {name: getattr(table, name) for name in _Entry.model_fields}
-    return CatalogueEntry(
-        **fields
-        | {
-            "sources": tuple(_source(source) for source in table.sources),
-            "gate": GateFit(**table.gate.model_dump()) if table.gate else None,
-            "calibration": CalibrationFit(**table.calibration.model_dump()) if table.calibration else None,
-        }
-    )
+    return CatalogueEntry(**fields | {"sources": tuple(_source(source) for source in table.sources)})
 
 
 def _source(table: _Hub | _Wheels) -> Source:

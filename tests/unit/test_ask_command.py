@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pipeline.calibrate import Calibration
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import OutOfMemory
+from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal
 from pipeline.model import Call
 from pipeline.scripted_model import Reply, Script, ScriptedModel
@@ -20,7 +22,6 @@ from pipeline.tokenizer import Tokenizer
 from serving import ask_command
 from serving.cli import app
 from serving.models.model_profile import Geometry, ModelProfile
-from serving.models.read_catalogue import GateFit
 from serving.session import OpenModel, Session, SpeedBook
 from serving.settings import Settings
 from tests.factories import fact_document, make_tokenizer, reading_script
@@ -34,8 +35,8 @@ PROFILE = ModelProfile(
     chunk_tokens=800,
     geometry=GEOMETRY,
     weights_bytes=0,
-    gate=GateFit(enabled=True, keep_margin=2.0, keep_at_least=2, clear_score=4.0),
-    calibration=None,
+    gate=GateSettings(enabled=True, keep_margin=2.0, keep_at_least=2, clear_score=4.0),
+    calibration=Calibration(),
     fingerprint="scripted",
 )
 

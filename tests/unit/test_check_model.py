@@ -86,11 +86,11 @@ def test_a_profile_tells_what_a_token_costs(tmp_path: Path) -> None:
 def test_a_model_of_the_catalogue_brings_its_fit(tmp_path: Path) -> None:
     make_model(tmp_path)
     plain = load_profile(tmp_path)
-    assert (plain.name, plain.chunk_tokens, plain.gate) == (tmp_path.name, None, None)
+    assert (plain.name, plain.chunk_tokens, plain.gate.enabled) == (tmp_path.name, None, False)
     write_manifest(tmp_path, name="qwen2.5-coder-1.5b", source="a test")
     known = load_profile(tmp_path)
     assert (known.name, known.chunk_tokens) == ("qwen2.5-coder-1.5b", 2000)
-    assert known.gate is not None
+    assert known.gate.enabled
     assert known == load_profile(tmp_path, read_catalogue()["qwen2.5-coder-1.5b"])
 
 
