@@ -5,9 +5,9 @@ Both write to standard error; standard output belongs to the answer.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import Event, Thread
 from typing import Protocol, TextIO
 
 from rich.console import Console
@@ -18,13 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.document import Document
-from pipeline.events import Event, Planned, Provisional, Warned
+from pipeline.events import Event as RunEvent
+from pipeline.events import Planned, Provisional, Warned
 from pipeline.model import Stage
 from pipeline.run import Plan
 from serving.render_answer import duration, printable, provisional_line
 from serving.run_progress import RunProgress, StageProgress
 
-Feed = Callable[[Event], None]
+Feed = Callable[[RunEvent], None]
 
 PLAIN_INTERVAL_S = 10.0
 """Between two progress lines where nothing redraws: often enough to show life, seldom enough for a log."""
@@ -74,9 +75,9 @@ class SilentDisplay:
 class PlainDisplay:
     """One line for each thing worth knowing, and a progress line now and then."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, *, interval_s: float = PLAIN_INTERVAL_S) -> None:
         self._stream = stream
-        self._clock = clock
+        self._interval_s = interval_s
 
     def report(self, text: str) -> None:
         self.say(text)
@@ -89,23 +90,26 @@ class PlainDisplay:
 
     @contextmanager
     def watch(self, document: Document) -> Iterator[Feed]:
-        progress = RunProgress(clock=self._clock)
-        told_s = self._clock()
-        told = ""
+        progress = RunProgress()
+        ended = Event()
 
-        def feed(event: Event) -> None:
-            nonlocal told_s, told
+        def feed(event: RunEvent) -> None:
             progress.add(event)
             if (line := standing_line(event, document)) is not None:
                 self.say(line)
-            elif self._clock() - told_s >= PLAIN_INTERVAL_S:
-                told_s = self._clock()
-                told = progress_line(progress)
-                self.say(told)
 
-        yield feed
-        if (last := progress_line(progress)) != told:
-            self.say(last)
+        def tick() -> None:
+            while not ended.wait(self._interval_s):
+                self.say(progress_line(progress))
+
+        ticking = Thread(target=tick, name="longfold-display", daemon=True)
+        ticking.start()
+        try:
+            yield feed
+        finally:
+            ended.set()
+            ticking.join()
+        self.say(progress_line(progress))
 
 
 class TerminalDisplay:
@@ -136,7 +140,7 @@ class TerminalDisplay:
         self.close()
         progress = RunProgress()
 
-        def feed(event: Event) -> None:
+        def feed(event: RunEvent) -> None:
             progress.add(event)
             if (line := standing_line(event, document)) is not None:
                 live.console.print(Text(line, style="dim" if isinstance(event, Planned) else ""))
@@ -145,7 +149,7 @@ class TerminalDisplay:
             yield feed
 
 
-def standing_line(event: Event, document: Document) -> str | None:
+def standing_line(event: RunEvent, document: Document) -> str | None:
     """What an event has to say that should stay on the screen, if anything."""
     match event:
         case Planned():

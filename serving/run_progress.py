@@ -10,6 +10,9 @@ from pipeline.events import CallEnded, ChunkMapped, Event, Planned, StageStarted
 from pipeline.model import Stage
 from pipeline.run import Plan
 
+_SHORTEST_S = 1.0
+"""Over less time than this a rate is noise: a stage may be known only from its first outcome on."""
+
 
 @dataclass(slots=True)
 class StageProgress:
@@ -31,8 +34,9 @@ class StageProgress:
 
     @property
     def tokens_per_s(self) -> float:
+        """Zero until there is something to go by."""
         seconds = self.last_s - self.started_s
-        return self.computed_tokens / seconds if seconds > 0 else 0.0
+        return self.computed_tokens / seconds if seconds >= _SHORTEST_S else 0.0
 
     def eta_s(self, now_s: float) -> float | None:
         """Seconds until the expected calls are done, at the pace so far; None if nothing tells."""
