@@ -66,7 +66,7 @@ def write_pdf_objects(objects: list[bytes]) -> bytes:
         ("é".encode() * 50 + b"\xe2 \xc3", "é" * 50 + "\ufffd \ufffd", "utf-8 (2 invalid byte sequences replaced)"),
         ("\ufffd genuine é".encode() + b"\xff", "\ufffd genuine é\ufffd", "utf-8 (1 invalid byte sequence replaced)"),
         ("Où êtes-vous né ? Ça va, garçon.".encode("cp1252"), "Où êtes-vous né ? Ça va, garçon.", "cp1252 (guessed)"),
-        ("Привет, как дела? Это русский текст.".encode("cp1251"), "Привет, как дела? Это русский текст.", "cp1251 (guessed)"),
+        ("Привет, как дела? Это текст.".encode("cp1251"), "Привет, как дела? Это текст.", "cp1251 (guessed)"),
         ("中文文档没有空格，这是第二句话。".encode("gb18030"), "中文文档没有空格，这是第二句话。", "gb18030 (guessed)"),
     ],
 )  # fmt: skip

@@ -159,10 +159,15 @@ async def test_best_first_finds_the_answer_within_a_limit() -> None:
 
 
 async def test_cancelling_leaves_no_call_running() -> None:
-    model = ScriptedModel(lambda call, times: Reply(stalls=True))
+    started = asyncio.Event()
+
+    def stalling(call: Call, times: int) -> Reply:
+        started.set()
+        return Reply(stalls=True)
+
+    model = ScriptedModel(stalling)
     task = asyncio.create_task(run(model.script, model=model))
-    while model.running == 0:
-        await asyncio.sleep(0)
+    await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -223,9 +228,7 @@ async def test_copied_quotes_are_located() -> None:
         base = reader()(call, times)
         if call.stage is not Stage.MAP or '"Odalys' not in base.text:
             return base if call.stage is not Stage.MAP else Reply(text='{"quotes":[],"rationale":"","answer":""}')
-        return Reply(
-            text='{"quotes":["the lighthouse  keeper was called *Odalys Brand*."],"answer":"Odalys Brand","confidence":5}'
-        )
+        return Reply(text='{"quotes":["the lighthouse  keeper was called *Odalys Brand*."],"answer":"Odalys Brand"}')
 
     answer = await run(script, copy_quotes=True)
     assert answer.evidence[0].quote == FACT
