@@ -127,7 +127,9 @@ class VllmModel:
 
         common: dict[str, Any] = {
             "temperature": sampling.temperature,
-            "seed": sampling.seed,
+            # vLLM rewinds a request's own generator when a prompt is computed in pieces, and a CPU generator cannot:
+            # the engine dies. There the engine's seed, fixed too, draws.
+            "seed": sampling.seed if self._settings.on_gpu else None,
             "output_kind": RequestOutputKind.FINAL_ONLY,
         }
         if sampling.choices:
