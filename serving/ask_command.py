@@ -37,6 +37,8 @@ class Wish:
     fresh: bool = False
     run: str = ""
     """The run that is resumed, if one is."""
+    document_sha256: str = ""
+    """What that run read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ def run_ask(wish: Wish, settings: Settings) -> int:
     try:
         _require_question(wish)
         document = load_documents(wish.paths, sys.stdin.buffer if STDIN in wish.paths else None, warn=display.say)
+        if wish.document_sha256 not in ("", document.sha256):
+            display.say("The document has changed since; what is unchanged is taken from the journal.")
         model = bring_model(settings, display.report)
         display.say(describe_model(settings, model))
         if wish.plan_only:
@@ -88,7 +92,13 @@ def resume_wish(run: str, settings: Settings, *, as_json: bool) -> tuple[Wish, s
             "That run read its document from standard input; give the same input and question again, "
             "and the calls that were completed are taken from the journal."
         )
-    wish = Wish(paths=paths, request=Request(**request), as_json=as_json, run=record.run_id)
+    wish = Wish(
+        paths=paths,
+        request=Request(**request),
+        as_json=as_json,
+        run=record.run_id,
+        document_sha256=record.request["document"],
+    )
     return wish, str(record.request["model"])
 
 

@@ -50,6 +50,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 done, 2 the request, 3 the moment (try later), 4 the model, 5 Longfold, 130 interrupted.",
     help="Answers questions about documents far longer than a model's context, with quotes and where they stand.",
 )
 models = typer.Typer(no_args_is_help=True, help="Models: list, pull, check.")

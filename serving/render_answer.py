@@ -97,12 +97,12 @@ def place_text(evidence: Evidence, document: Document) -> str:
 
 
 def usage_lines(usage: Mapping[Stage, Usage], seconds: Mapping[Stage, float]) -> Iterator[str]:
-    """A table with one row per stage and the sum."""
-    yield f"{'stage':<9}{'calls':>7}{'prompt':>11}{'cached':>11}{'output':>9}{'time':>10}"
+    """A table with one row per stage and the sum. Calls answered by the journal cost nothing and stand apart."""
+    yield f"{'stage':<9}{'calls':>7}{'journal':>9}{'prompt':>11}{'cached':>11}{'output':>9}{'time':>10}"
     rows = [(stage.value, usage[stage], duration(seconds.get(stage, 0.0))) for stage in Stage if stage in usage]
     for name, used, time in [*rows, ("all", sum(usage.values(), Usage()), "")]:
         yield (
-            f"{name:<9}{used.calls:>7,}{used.prompt_tokens:>11,}{used.cached_tokens:>11,}"
+            f"{name:<9}{used.calls:>7,}{used.journal_calls:>9,}{used.prompt_tokens:>11,}{used.cached_tokens:>11,}"
             f"{used.output_tokens:>9,}{time:>10}"
         ).rstrip()
 
@@ -155,6 +155,7 @@ def answer_record(answer: Answer, document: Document) -> dict[str, Any]:
         "usage": {
             stage.value: {
                 "calls": used.calls,
+                "journal_calls": used.journal_calls,
                 "prompt_tokens": used.prompt_tokens,
                 "cached_tokens": used.cached_tokens,
                 "output_tokens": used.output_tokens,

@@ -114,7 +114,7 @@ def test_the_record_is_json_with_offsets_and_places() -> None:
 def test_usage_is_a_table_with_a_sum() -> None:
     lines = list(usage_lines(make_answer().usage, make_answer().seconds))
     assert [line.split()[0] for line in lines] == ["stage", "gate", "reduce", "all"]
-    assert lines[-1].split() == ["all", "2", "1,050", "200", "15"]
+    assert lines[-1].split() == ["all", "2", "0", "1,050", "200", "15"]
 
 
 def test_the_plan_estimates_time_only_where_speed_was_measured() -> None:
