@@ -57,6 +57,7 @@ class Cluster:
         ray.shutdown()
         if self.mark:
             end_processes(self.mark)
+            os.environ.pop(MARK, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,11 +255,17 @@ def _ray_environment(auth: Auth, folder: Path | None) -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # A replica in the middle of an engine step may take longer than Ray's tenth of a second to answer.
         "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "2.0",
-        "PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_ROOT, os.environ.get("PYTHONPATH", "")])),
+        "PYTHONPATH": _python_path(),
     }
     if auth == "token" and folder is not None:
         environment["RAY_AUTH_TOKEN_PATH"] = str(_token_file(folder))
     return environment
+
+
+def _python_path() -> str:
+    """Where Ray's workers find our packages, installed or not."""
+    known = os.environ.get("PYTHONPATH", "")
+    return known if SOURCE_ROOT in known.split(os.pathsep) else os.pathsep.join(filter(None, [SOURCE_ROOT, known]))
 
 
 def _token_file(folder: Path) -> Path:

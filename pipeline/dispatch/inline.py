@@ -22,7 +22,7 @@ class InlineDispatcher:
         *,
         max_calls: int = 64,
         max_tokens: int = 1_000_000,
-        call_deadline_s: float = 1800.0,
+        call_deadline_s: float = 3600.0,
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -37,16 +37,14 @@ class InlineDispatcher:
         async def feed(deliver: Deliver) -> None:
             async with asyncio.TaskGroup() as group:
                 for index, call in enumerate(calls):
-                    await self._room.enter(priority=call.priority, tokens=call.cost_tokens())
-                    group.create_task(self._one(index, call, deliver))
+                    place = await self._room.enter(priority=call.priority, tokens=call.cost_tokens())
+                    # Not in the task itself: cancelled before its first step, it would never leave.
+                    group.create_task(self._one(index, call, deliver)).add_done_callback(place.leave)
 
         return in_order(feed)
 
     async def _one(self, index: int, call: Call, deliver: Deliver) -> None:
-        try:
-            deliver(index, await self._persist(call))
-        finally:
-            self._room.leave(tokens=call.cost_tokens())
+        deliver(index, await self._persist(call))
 
     async def _persist(self, call: Call) -> Outcome:
         attempts, failing_since = 0, 0.0

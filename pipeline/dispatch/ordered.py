@@ -43,6 +43,19 @@ async def in_order(feed: Callable[[Deliver], Awaitable[None]]) -> AsyncIterator[
         await asyncio.wait([task])
 
 
+class Place:
+    """Held room. Leaving twice is leaving once: who works there leaves early, whoever started them makes sure."""
+
+    def __init__(self, free: Callable[[int], None], tokens: int) -> None:
+        self._free, self._tokens = free, tokens
+        self._held = True
+
+    def leave(self, _task: object = None) -> None:
+        if self._held:
+            self._held = False
+            self._free(self._tokens)
+
+
 class Room:
     """Bounds how much is in flight; whoever stands nearer to an answer enters first, then first come first served.
 
@@ -55,21 +68,23 @@ class Room:
         self._queue: list[tuple[int, int, int, asyncio.Future[None]]] = []
         self._arrival = itertools.count()
 
-    async def enter(self, *, priority: int, tokens: int = 0) -> None:
-        """Wait for a place and `tokens`. Every `enter` that returned is followed by one `leave`."""
+    async def enter(self, *, priority: int, tokens: int = 0) -> Place:
+        """Wait for a place and `tokens`; they are held until the place is left."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        place = Place(self._free, tokens)
         heapq.heappush(self._queue, (priority, next(self._arrival), tokens, turn))
         self._admit()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave(tokens=tokens)
+                place.leave()
             turn.cancel()
             self._admit()
             raise
+        return place
 
-    def leave(self, *, tokens: int = 0) -> None:
+    def _free(self, tokens: int) -> None:
         self._held_places -= 1
         self._held_tokens -= tokens
         self._admit()

@@ -23,7 +23,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
-from pipeline.dispatch.ordered import Deliver, Room, in_order
+from pipeline.dispatch.ordered import Deliver, Place, Room, in_order
 from pipeline.dispatch.retry import RetryPolicy, as_failure, error_class
 from pipeline.errors import CallTimedOut, InternalError, LongfoldError, Overloaded, ReplicaUnavailable
 from pipeline.model import PRIORITY, Call, CallFailed, Outcome, Stage
@@ -77,7 +77,7 @@ class RayTaskDispatcher:
         *,
         replicas: int = 1,
         batching: Batching | None = None,
-        call_deadline_s: float = 1800.0,
+        call_deadline_s: float = 3600.0,
         retry: RetryPolicy | None = None,
     ) -> None:
         self._address = address
@@ -93,18 +93,20 @@ class RayTaskDispatcher:
             limit = self._batching.first_calls
             async with asyncio.TaskGroup() as group:
                 while (first := source.peek()) is not None:
-                    bulk = first.call.priority > URGENT
-                    if bulk:
-                        await self._room.enter(priority=first.call.priority)
-                    batch = self._take(source, limit if bulk else self._batching.calls)
-                    group.create_task(self._finish(batch, deliver, in_room=bulk))
-                    limit = self._batching.calls if bulk else limit
+                    if first.call.priority <= URGENT:
+                        group.create_task(self._finish(self._take(source, self._batching.calls), deliver))
+                        continue
+                    place = await self._room.enter(priority=first.call.priority)
+                    task = group.create_task(self._finish(self._take(source, limit), deliver, place))
+                    task.add_done_callback(place.leave)  # also if it is cancelled before its first step
+                    limit = self._batching.calls
 
         return in_order(feed)
 
     def _take(self, source: _Peekable, limit: int) -> list[_Item]:
         """The next calls of one urgency, up to a batch."""
-        batch, tokens = [source.pop()], 0
+        batch = [source.pop()]
+        tokens = batch[0].call.cost_tokens()
         while len(batch) < limit and (item := source.peek()) is not None:
             tokens += item.call.cost_tokens()
             if tokens > self._batching.tokens or (item.call.priority > URGENT) != (batch[0].call.priority > URGENT):
@@ -112,9 +114,9 @@ class RayTaskDispatcher:
             batch.append(source.pop())
         return batch
 
-    async def _finish(self, batch: list[_Item], deliver: Deliver, *, in_room: bool) -> None:
-        """Send until each call has its final outcome. Between attempts the batch gives up its place."""
-        bulk = in_room
+    async def _finish(self, batch: list[_Item], deliver: Deliver, place: Place | None = None) -> None:
+        """Send until each call has its final outcome. A bulk batch gives up its place between attempts."""
+        bulk = place is not None
         while True:
             try:
                 if batch[0].replicas_lost >= ALONE_AFTER:
@@ -122,16 +124,14 @@ class RayTaskDispatcher:
                 else:
                     await self._send(batch, deliver)
             finally:
-                if in_room:
-                    self._room.leave()
-                    in_room = False
+                if place is not None:
+                    place.leave()
             batch, wait_s = self._sort_out(batch, deliver)
             if not batch:
                 return
             await asyncio.sleep(wait_s)
             if bulk:
-                await self._room.enter(priority=batch[0].call.priority)
-                in_room = True
+                place = await self._room.enter(priority=batch[0].call.priority)
 
     def _sort_out(self, batch: list[_Item], deliver: Deliver) -> tuple[list[_Item], float]:
         """Deliver the failures that are final; return the calls to send again, and after how many seconds."""

@@ -36,8 +36,9 @@ class EngineSpec:
     """A name in `ENGINES`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of that engine: for vllm the fields of `VllmSettings`."""
-    stall_s: float = 300.0
-    """Seconds without any progress while calls run. One step of a 1.5B model takes 10 s on two idle cores."""
+    stall_s: float = 600.0
+    """Seconds without any progress while calls run. One step of a 1.5B model takes 10 s on two idle cores, and on
+    cores that thirty other programs want, minutes."""
 
 
 ENGINES: dict[str, Callable[[Mapping[str, Any]], HostedModel]] = {

@@ -163,6 +163,19 @@ async def test_cancelling_the_reader_aborts_the_calls_and_frees_their_room() -> 
     assert await read(dispatcher.complete([make_call(0)])) == [""]
 
 
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_reader_cancelled_at_any_moment_leaves_all_room_free(steps: int) -> None:
+    dispatcher, model = make_dispatcher(lambda call, _: Reply(stalls=number_of(call) > 0), max_calls=3)
+    reader = asyncio.create_task(read(dispatcher.complete(make_call(n) for n in range(1, 9))))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    async with asyncio.timeout(1):
+        assert await read(dispatcher.complete(make_call(0) for _ in range(4))) == [""] * 4
+    assert model.running == 0
+
+
 async def test_what_the_source_of_calls_raises_reaches_the_reader() -> None:
     def source() -> Iterator[Call]:
         yield make_call(0)
