@@ -11,19 +11,26 @@ from pathlib import Path
 
 from pipeline.errors import InternalError
 from pipeline.model import Call
-from pipeline.scripted_model import Reply, Script
+from pipeline.scripted_model import Reply, Script, seeded_script
 
 POISON = 666
 STALL_ONCE = 777
 ENDLESS = 888
+LONGEST_TEST_PROMPT = 16
 
 
 def obedient(folder: str) -> Script:
     """Answer the number after a random delay; `POISON` fails, `ENDLESS` never ends, `STALL_ONCE` stalls one replica."""
     begun = Path(folder) / "begun"
+    pipeline = Path(folder) / "pipeline_calls"
+    plausible = seeded_script(delay_s=0.1)
     stalled = Path(folder) / "stalled"
 
-    def reply(call: Call, _times: int) -> Reply:
+    def reply(call: Call, times: int) -> Reply:
+        if len(call.prompt.token_ids) > LONGEST_TEST_PROMPT:  # a real prompt of the pipeline
+            with pipeline.open("a", encoding="ascii") as file:
+                file.write(f"{call.key('')}\n")
+            return plausible(call, times)
         number = call.prompt.token_ids[0]
         with begun.open("a", encoding="ascii") as file:
             file.write(f"{number} {os.getpid()} {call.affinity}\n")

@@ -1,0 +1,55 @@
+"""What can be set, asked for or chosen is written down."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from pipeline.strategies import STRATEGIES
+from pipeline.tasks import TASKS, load_task
+from serving.cli import app
+from serving.settings import PREFIX, Settings
+
+ROOT = Path(__file__).parents[2]
+USAGE = (ROOT / "docs" / "usage.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_documented(name: str) -> None:
+    assert f"`{PREFIX}{name.upper()}`" in USAGE
+
+
+@pytest.mark.parametrize("name", [*TASKS, *STRATEGIES])
+def test_every_task_and_strategy_is_documented(name: str) -> None:
+    assert f"`{name}`" in USAGE
+
+
+def test_every_option_of_ask_is_documented() -> None:
+    ask = typer.main.get_command(app).commands["ask"]  # type: ignore[attr-defined]
+    options = {option for parameter in ask.params for option in parameter.opts if option.startswith("--")}
+    assert {option for option in options if f"`{option}`" not in USAGE} == set()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_loads_with_its_prompts(name: str) -> None:
+    task = load_task(name)
+    assert task.description
+    assert task.map_output_tokens > 0
+
+
+def test_the_readme_is_short_and_its_tree_is_real() -> None:
+    assert len(README.splitlines()) <= 150
+    [tree] = re.findall(r"```\n(pipeline/.*?)```", README, re.DOTALL)
+    folder = ""
+    for line in tree.splitlines():
+        name = line.split()[0] if line.strip() else ""
+        if not name:
+            continue
+        if not line.startswith(" "):
+            folder = name if name.endswith("/") else ""
+        path = ROOT / (name if not line.startswith(" ") else folder + name)
+        assert path.exists(), f"the README's tree names {path.relative_to(ROOT)}, which is not there"
