@@ -155,7 +155,7 @@ async def test_closing_the_iterator_aborts_the_calls_that_run() -> None:
 async def test_cancelling_the_reader_aborts_the_calls_and_frees_their_room() -> None:
     dispatcher, model = make_dispatcher(lambda call, _: Reply(stalls=number_of(call) > 0), max_calls=2)
     reader = asyncio.create_task(read(dispatcher.complete(make_call(n) for n in (1, 2, 3))))
-    while model.running < 2:  # noqa: ASYNC110  the model has no event for it
+    while model.running < 2:
         await asyncio.sleep(0)
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
