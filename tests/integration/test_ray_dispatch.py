@@ -22,6 +22,20 @@ async def test_outcomes_come_in_the_order_of_the_calls_under_random_delays(rig: 
     assert outcomes == [str(n) for n in range(60)]
 
 
+async def test_calls_about_one_chunk_go_to_one_replica(rig: Rig) -> None:
+    """Nearly always: a replica that does not answer in time, or seems to have a long queue, is passed over.
+
+    Before the tests that cancel: for ten seconds a router takes cancelled calls for a queue.
+    """
+    calls = [make_call(n, affinity=f"chunk-{n % 12}") for n in range(72)]
+    _ = [o async for o in rig.dispatcher(calls=2).complete(calls)]
+    homes = defaultdict(set)
+    for _, pid, affinity in rig.begun():
+        homes[affinity].add(pid)
+    assert sum(len(pids) == 1 for pids in homes.values()) >= 10, "without affinity, none of twelve would stay"
+    assert len(set.union(*homes.values())) == 2, "and the chunks are spread over both"
+
+
 async def test_several_stages_at_once_each_get_their_own(rig: Rig) -> None:
     dispatcher = rig.dispatcher()
 
@@ -92,17 +106,6 @@ async def test_cancelling_the_reader_leaves_nothing_running(rig: Rig) -> None:
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
     assert await becomes(rig, running=False)
-
-
-async def test_calls_about_one_chunk_go_to_one_replica(rig: Rig) -> None:
-    """Nearly always: a replica that does not answer in time, or has a long queue, is passed over."""
-    calls = [make_call(n, affinity=f"chunk-{n % 12}") for n in range(72)]
-    _ = [o async for o in rig.dispatcher(calls=2).complete(calls)]
-    homes = defaultdict(set)
-    for _, pid, affinity in rig.begun():
-        homes[affinity].add(pid)
-    assert sum(len(pids) == 1 for pids in homes.values()) >= 10, "without affinity, none of twelve would stay"
-    assert len(set.union(*homes.values())) == 2, "and the chunks are spread over both"
 
 
 async def becomes(rig: Rig, *, running: bool) -> bool:
