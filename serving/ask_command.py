@@ -179,7 +179,7 @@ def faster_text(seconds: float, first_s: float) -> str:
     """How a question on the warm document compares with the first one."""
     factor = first_s / max(seconds, 1e-3)
     compared = f"{factor:.1f} times faster than the first" if factor >= 1.05 else "no faster than the first"
-    return f"{duration(seconds)}: {compared}"
+    return f"{duration(seconds)}, {compared}"
 
 
 def exit_code_of(answer: Answer) -> int:

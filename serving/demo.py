@@ -184,4 +184,6 @@ def quote_check(answer: Answer, document: Document) -> str:
     """Looks every quote up in the document again, independently of how it got there."""
     quotes = [evidence for evidence in answer.evidence if evidence.span is not None]
     found = sum(document.slice(evidence.span) == evidence.quote for evidence in quotes if evidence.span)
+    if not answer.evidence:
+        return "There is no quote to check."
     return f"{found} of {len(answer.evidence)} quotes found again in the document, character for character."

@@ -41,6 +41,9 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
+    if seconds < 600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
@@ -49,7 +52,7 @@ def answer_lines(answer: Answer, document: Document) -> Iterator[str]:
     """The whole answer: what, how sure, why, where it stands, what speaks against it, what was not read."""
     yield f"Answer: {printable(answer.text)}" if answer.found else "The document does not say."
     yield standing_line(answer)
-    if answer.explanation:
+    if answer.explanation.strip() not in ("", answer.text.strip()):
         yield ""
         yield from _wrapped(answer.explanation)
     if answer.evidence:
