@@ -223,7 +223,8 @@ def run_calls(address: ReplicaAddress, calls: Sequence[Call], deadline_s: float)
     finally:
         for task in running:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+        if running:
+            loop.run_until_complete(asyncio.wait(running))
         loop.close()
 
 

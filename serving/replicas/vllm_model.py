@@ -17,6 +17,7 @@ from pipeline.model import Call, Completion, FinishReason, Sampling, Usage
 from serving.replicas.engine_meter import EngineMeter
 from serving.replicas.hosted_model import EngineProgress
 from serving.replicas.stepped_engine import SteppedEngine
+from serving.replicas.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +67,7 @@ class VllmModel:
         self._tokenizer: Any = None
         self._choice_ids: dict[str, int] = {}
         self._ids = itertools.count()
+        self._turns = Turns(bulk_tokens=None if settings.on_gpu else 2 * settings.step_tokens)
         self._meter = EngineMeter()
         self._in_flight = 0
 
@@ -92,7 +94,8 @@ class VllmModel:
         self._in_flight += 1
         started = time.monotonic()
         try:
-            output = await engine.generate(token_ids, params, f"call-{next(self._ids)}", call.priority)
+            async with self._turns.take(call):
+                output = await engine.generate(token_ids, params, f"call-{next(self._ids)}", call.priority)
         except Exception as error:  # whatever the engine raises becomes one of ours, here and nowhere else
             raise _translate(error, doing="The engine failed on a call") from error
         finally:
