@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from pipeline.document import Document
 from pipeline.finding import Alignment
-from pipeline.locate_evidence import locate_quote, point_to_sentences
+from pipeline.locate_evidence import find_answer, locate_quote, point_to_sentences
 from pipeline.split_document import Chunk, split_document
+from pipeline.words import words_of
 from tests.factories import make_tokenizer
 
 TEXT = (
@@ -71,3 +72,23 @@ def test_neighbouring_sentences_become_one_quote() -> None:
     )
     assert len(point_to_sentences(document, chunk, [2, 3])) == 1
     assert len(point_to_sentences(document, chunk, [1, 3])) == 2
+
+
+def test_the_sentence_that_holds_the_answer_is_found_by_its_company() -> None:
+    filler = "The harbour was quiet that morning and the boats lay still, as they had for a week or more by then. " * 3
+    document, chunk = one_chunk(
+        f"{filler}\n\nThe viaduct was opened in 1907 by the mayor.\n\n{filler}\n\nThe organ was repaired in 1907."
+    )
+    evidence = find_answer(document, chunk, "1907", "When was the viaduct opened?")
+    assert evidence is not None
+    assert evidence.span is not None
+    assert evidence.quote == document.slice(evidence.span) == "The viaduct was opened in 1907 by the mayor."
+    assert find_answer(document, chunk, "1908", "When was the viaduct opened?") is None
+    assert find_answer(document, chunk, "190", "When was the viaduct opened?") is None, "whole words only"
+    assert find_answer(document, chunk, "", "When was the viaduct opened?") is None
+
+
+def test_numbers_are_compared_without_their_separators() -> None:
+    assert words_of("63,020 marks") == words_of("63020 Marks") == ["63020", "marks"]
+    assert words_of("versions 3.6, 3.7") == ["versions", "3", "6", "3", "7"]
+    assert words_of("灯塔看守") == ["灯塔", "塔看", "看守"]
