@@ -28,7 +28,7 @@ from pipeline.reduce_findings import Conclusion, conclude_from_one, reduce_findi
 from pipeline.render_findings import RENDERED_TOKENS
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import Chunk, split_document
-from pipeline.tasks import Task, load_task
+from pipeline.tasks import Task, task_for
 
 PROVISIONAL_PROBABILITY = 0.5
 """A finding is shown as a first answer when it is more likely right than not."""
@@ -42,7 +42,7 @@ class MapReduce:
     name = "mapreduce"
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        task = load_task(request.task)
+        task = task_for(request.task, request.question)
         question_ids = encode_question(request, resources)
         chunks = _split(document, request, resources, task, question_ids)
         tokens = sum(len(chunk.numbered_token_ids) for chunk in chunks)
@@ -66,7 +66,7 @@ class MapReduce:
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
         # 1. Prepare: everything that needs no model.
-        task = load_task(request.task)
+        task = task_for(request.task, request.question)
         meter = Meter(resources.dispatcher, request.limits, resources.emit)
         question_ids = encode_question(request, resources)
         chunks = _split(document, request, resources, task, question_ids)

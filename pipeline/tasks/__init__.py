@@ -90,6 +90,13 @@ def load_task(name: str) -> Task:
     return Task(name=name, **templates, **settings)
 
 
+def task_for(name: str, question: str) -> Task:
+    """The task `name`, in the question's language: question answering has Chinese prompts too."""
+    wide = sum("\u3400" <= character <= "\u9fff" for character in question)
+    chinese = name == "question_answering" and wide * 3 > len(question)
+    return load_task("question_answering_zh" if chinese else name)
+
+
 def _read(task: str, file_name: str) -> str:
     folder = files(__package__)
     own = folder / task / file_name

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from pipeline.strategies import STRATEGIES
-from pipeline.tasks import TASKS, load_task
+from pipeline.tasks import TASKS, load_task, task_for
 from serving.cli import app
 from serving.settings import PREFIX, Settings
 
@@ -39,6 +39,12 @@ def test_every_task_loads_with_its_prompts(name: str) -> None:
     task = load_task(name)
     assert task.description
     assert task.map_output_tokens > 0
+
+
+def test_a_chinese_question_gets_chinese_prompts() -> None:
+    assert task_for("question_answering", "灯塔看守人叫什么名字？").name == "question_answering_zh"
+    assert task_for("question_answering", "What does 灯塔 mean in English?").name == "question_answering"
+    assert task_for("code", "灯塔看守人叫什么名字？").name == "code"
 
 
 def test_the_readme_is_short_and_its_tree_is_real() -> None:
