@@ -18,6 +18,8 @@ from pipeline.words import contains_words, words_of
 
 CONFLICT_PROBABILITY = 0.5
 """A finding that says something else is shown as a conflict from this probability on."""
+DECISIVE_PROBABILITY = 0.7
+"""From here on a finding that none contradicts is the answer as it is: small models weigh worse than these numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +54,15 @@ def conclude_from_one(finding: Finding, others: Sequence[Finding] = (), warning:
 
 
 async def reduce_findings(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str] = ()) -> Conclusion:
-    """Conclude from all findings in one call; without any there is nothing to ask, and with one nothing to weigh.
+    """Conclude in one call; without findings there is nothing to ask, with a decisive one nothing to weigh.
 
     If the call fails, the most probable finding is the answer and a warning says so.
     """
     if not findings:
         return NOTHING
     best = max(findings, key=lambda finding: finding.probability)
-    if len(findings) == 1 and not collapse.task.free_text:
-        return conclude_from_one(best)
+    if collapse.task.decisive and (len(findings) == 1 or _is_decisive(best, findings)):
+        return conclude_from_one(best, findings)
     async for outcome in collapse.dispatcher.complete([_reduce_call(findings, collapse, letters)]):
         if isinstance(outcome, CallFailed):
             break
@@ -74,6 +76,10 @@ async def reduce_findings(findings: Sequence[Finding], collapse: Collapse, lette
         if not parsed.truncated:
             return NOTHING
     return conclude_from_one(best, findings, "The last step failed; this is the most probable single finding.")
+
+
+def _is_decisive(best: Finding, findings: Sequence[Finding]) -> bool:
+    return best.probability >= DECISIVE_PROBABILITY and not _conflicts(best.answer, findings)
 
 
 def _conclusion(text: str, explanation: str, named: list[Finding], findings: Sequence[Finding]) -> Conclusion:

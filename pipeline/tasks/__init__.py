@@ -63,7 +63,9 @@ class Task:
     """Whether a map output may say that the chunk holds nothing. Small models offered that always take it, so where
     gate and support check decide what is relevant they are made to name the closest sentences instead."""
     free_text: bool
-    """True if the answer is prose that is always written anew from all findings: summaries."""
+    """True if the answer is prose: summaries."""
+    decisive: bool
+    """Whether one finding can be the whole answer. False where all are put together: summaries, aggregation."""
     map_fields: tuple[str, ...]
     """Fields of a map output after its evidence, in the order they are generated."""
     reduce_fields: tuple[str, ...]
