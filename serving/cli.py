@@ -7,6 +7,7 @@ Exit codes: 0 done, 2 the request is at fault, 3 the moment is (try later), 4 th
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -62,7 +63,8 @@ Model = Annotated[
 
 
 def main() -> None:
-    """Entry point of the installed command."""
+    """Entry point of the installed command. A termination ends it as Ctrl-C does: nothing is left running."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()
 
 
