@@ -75,6 +75,7 @@ class MapReduce:
         collapse = Collapse(
             question_ids=question_ids, task=task, chunks=len(chunks), dispatcher=meter, resources=resources
         )
+        collapse.reduce_room_tokens()  # a context too small for the last stage is found before the first call
         first_answers = _FirstAnswers()
         reading = Reading(
             document=document,

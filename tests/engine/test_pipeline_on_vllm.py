@@ -67,8 +67,8 @@ async def test_the_reference_schedule_goes_through_whole(served: Served, documen
     assert answer.usage[Stage.MAP].output_tokens > 0
 
 
-async def test_a_second_question_reads_the_chunks_from_the_cache(served: Served, document: Document) -> None:
-    fresh = Document.from_text("A heading of its own.\n\n" + document.text[:12_000])
+async def test_a_second_question_reads_the_chunks_from_the_cache(served: Served) -> None:
+    fresh = Document.from_text(bundled_document().text[100_000:112_000])  # no other test reads this part
     answers = [
         await ask(fresh, Request(question=question), resources(served))
         for question in (QUESTION, "What does the asyncio event loop do?")

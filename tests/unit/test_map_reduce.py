@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pipeline.answer import Answer
 from pipeline.ask import ask, plan
+from pipeline.calibrate import Calibration
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.retry import RetryPolicy
-from pipeline.errors import CallerError, EmptyDocument, InternalError, QuestionTooLong
+from pipeline.errors import CallerError, ContextTooSmall, EmptyDocument, InternalError, QuestionTooLong
 from pipeline.events import CallEnded, ChunkMapped, Event, Finished, Planned, Provisional
 from pipeline.gate_chunks import GateSettings
 from pipeline.model import Call, Stage
@@ -250,6 +251,34 @@ async def test_a_bad_request_is_refused_before_any_call(request_: Request, error
     with pytest.raises(error):
         await ask(DOCUMENT, request_, make_resources(dispatcher=InlineDispatcher(model)))
     assert model.calls == []
+
+
+@pytest.mark.parametrize("context_tokens", [700, 1400, 2600])
+async def test_a_context_too_small_is_refused_before_any_call(context_tokens: int) -> None:
+    model = ScriptedModel(reader())
+    resources = make_resources(dispatcher=InlineDispatcher(model), context_tokens=context_tokens)
+    with pytest.raises(ContextTooSmall, match=r"larger context|too small"):
+        await ask(DOCUMENT, Request(question=QUESTION), resources)
+    assert model.calls == []
+
+
+async def test_a_decisive_finding_stands_without_a_reduce_call() -> None:
+    other = "Some say the lighthouse keeper was called Perrin Oake."
+    document = fact_document({2: other, 7: FACT})
+    facts = [(FACT, "Odalys Brand"), (other, "Perrin Oake")]
+    read = reading_script(make_tokenizer(), facts, reduce_answer="Perrin Oake")
+
+    def script(call: Call, times: int) -> Reply:
+        if call.stage is Stage.SUPPORT and other in make_tokenizer().decode(call.prompt.token_ids):
+            return Reply(choice_logprobs=(-6.0, -0.1))
+        return read(call, times)
+
+    model = ScriptedModel(script)
+    calibration = Calibration(intercept=-1.0, support=1.0)
+    resources = replace(make_resources(dispatcher=InlineDispatcher(model)), calibration=calibration)
+    answer = await ask(document, Request(question=QUESTION), resources)
+    assert answer.text == "Odalys Brand"
+    assert all(call.stage is not Stage.REDUCE for call in model.calls)
 
 
 async def test_an_empty_document_is_refused() -> None:

@@ -1,0 +1,46 @@
+"""The deployment on GPUs: one `AsyncLLM` per GPU, reached as on a CPU."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pipeline.ask import ask
+from pipeline.bundled_document import bundled_document
+from pipeline.calibrate import Calibration
+from pipeline.dispatch.ray_tasks import RayTaskDispatcher
+from pipeline.gate_chunks import GateSettings
+from pipeline.run import Request, Resources
+from pipeline.token_budget import TokenBudget
+from pipeline.tokenizer import Tokenizer
+from serving import cluster
+from serving.machine import gpus
+from serving.models.pull_model import find_model
+from serving.replicas.placement import place_vllm
+from serving.settings import load_settings
+
+
+async def test_a_whole_document_is_read_on_every_gpu() -> None:
+    path = find_model("smollm2-135m", cache_dir=load_settings().cache_dir)
+    if path is None:
+        pytest.skip("smollm2-135m is not on this machine; `make test` brings it")
+    document = bundled_document()
+    with tempfile.TemporaryDirectory(prefix="lf-") as folder:
+        running = cluster.start(place_vllm(str(path), context_tokens=8192), folder=Path(folder), report=lambda _: None)
+        try:
+            assert running.replicas == len(gpus())
+            resources = Resources(
+                tokenizer=Tokenizer.from_directory(path),
+                budget=TokenBudget(8192),
+                dispatcher=RayTaskDispatcher(running.replica_address, replicas=running.replicas),
+                chunk_tokens=1500,
+                gate=GateSettings(enabled=True),
+                calibration=Calibration(keep_probability=0.0),
+            )
+            answer = await ask(document, Request(question="What does a failing assert statement raise?"), resources)
+        finally:
+            running.stop()
+    assert answer.coverage.failed_chunks == ()
+    assert all(e.span and e.quote == document.slice(e.span) for e in answer.evidence)
