@@ -42,7 +42,7 @@ def model_path() -> Path:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # a process has one Ray: it ends before the next package's begins
 def served(model_path: Path) -> Iterator[Served]:
     placement = place_vllm(str(model_path), context_tokens=4096, kv_cache_bytes=1 << 30)
     with tempfile.TemporaryDirectory(prefix="lf-") as name:

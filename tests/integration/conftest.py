@@ -79,7 +79,7 @@ class Rig:
         return sum(status.stats["progress"]["running"] for status in statuses if status.stats)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # a process has one Ray: it ends before the next package's begins
 def _rig() -> Iterator[Rig]:
     with tempfile.TemporaryDirectory(prefix="lf-") as name:
         folder = Path(name)
