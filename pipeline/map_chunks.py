@@ -50,7 +50,7 @@ def map_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Req
 
 
 def _schema(sentences: int, task: Task, request: Request) -> str:
-    answer = one_of([*_letters(request), ""]) if request.choices else TEXT
+    answer = one_of([*request.letters, ""]) if request.choices else TEXT
     every: dict[str, Schema] = {
         "sentences": number_list(sentences, MOST_QUOTES, least=0 if task.may_abstain else 1),
         "quotes": text_list(MOST_QUOTES, least=0 if task.may_abstain else 1),
@@ -60,10 +60,6 @@ def _schema(sentences: int, task: Task, request: Request) -> str:
     }
     evidence = "quotes" if request.copy_quotes else "sentences"
     return object_schema(**{name: every[name] for name in (evidence, *task.map_fields)})
-
-
-def _letters(request: Request) -> list[str]:
-    return [chr(ord("A") + index) for index in range(len(request.choices))]
 
 
 def read_finding(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from pipeline.answer import confidence_of
 from pipeline.finding import Finding
 from pipeline.tokenizer import Tokenizer
 
@@ -19,8 +20,7 @@ RENDERED_TOKENS = QUOTES_TOKENS + RATIONALE_TOKENS + ANSWER_TOKENS + LABELS_TOKE
 def render_finding(finding: Finding, number: int, chunks: int, tokenizer: Tokenizer) -> array[int]:
     """Encode one finding under its number; longer fields are cut at their share of `RENDERED_TOKENS`."""
     ids = array("I", tokenizer.encode_template(f"Finding {number} ({_parts(finding, chunks)}"))
-    if finding.support_score is not None or finding.stated_confidence:
-        ids.extend(tokenizer.encode_template(f", confidence {confidence_label(finding)}"))
+    ids.extend(tokenizer.encode_template(f", confidence {confidence_of(finding.probability)}"))
     ids.extend(tokenizer.encode_template(")\n"))
     quotes = " … ".join(evidence.quote for evidence in finding.evidence if evidence.span is not None)
     for label, text, most_tokens in (
@@ -34,10 +34,6 @@ def render_finding(finding: Finding, number: int, chunks: int, tokenizer: Tokeni
             ids.extend(tokenizer.encode_template("\n"))
     assert len(ids) <= RENDERED_TOKENS, f"a finding took {len(ids)} tokens"
     return ids
-
-
-def confidence_label(finding: Finding) -> int:
-    return min(5, 1 + int(finding.probability * 5))
 
 
 def _parts(finding: Finding, chunks: int) -> str:

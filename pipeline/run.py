@@ -46,6 +46,11 @@ class Request:
     best_first: bool = True
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def letters(self) -> list[str]:
+        """One per option, from A on; empty without options."""
+        return [chr(ord("A") + index) for index in range(len(self.choices))]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

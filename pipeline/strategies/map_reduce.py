@@ -98,14 +98,13 @@ class MapReduce:
         if not findings and reading.gated:
             findings = await reading.look_again()
         # 4. Reduce.
-        letters = [chr(ord("A") + index) for index in range(len(request.choices))]
-        conclusion = await reduce_findings(findings, collapse, letters)
+        conclusion = await reduce_findings(findings, collapse, request.letters)
         return build_answer(conclusion, reading, meter, collapse)
 
 
 def encode_question(request: Request, resources: Resources) -> Sequence[int]:
     """The question, with its options under letters; outside text like the document."""
-    options = [f"{chr(ord('A') + index)}. {choice}" for index, choice in enumerate(request.choices)]
+    options = [f"{letter}. {choice}" for letter, choice in zip(request.letters, request.choices, strict=True)]
     ids = resources.tokenizer.encode_content("\n".join([request.question, *options]))
     longest = int(resources.budget.context_tokens * LONGEST_QUESTION_SHARE)
     if len(ids) > longest:
