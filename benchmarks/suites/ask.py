@@ -245,17 +245,31 @@ def _calibration_lines(header: Row, rows: Sequence[Row]) -> list[str]:
         return [f"calibration: {len(findings)} findings collected, not both right and wrong among them"]
     before = CalibrationWeights(**{name: current[name] for name in ("intercept", "gate", "support", "words")})
     held_out = _held_out(collected, current["clip_nats"])
+    blanked = {
+        part: _quality(*_held_out(_blank(collected, part), current["clip_nats"]), current["clip_nats"])
+        for part in _NEUTRAL
+    }
     return [
         f"calibration on {len(findings)} findings, {sum(f['right'] for f in findings)} right:",
         f"  current        {_quality(findings, [before] * len(findings), current['clip_nats'])}",
         f"  fitted         {_quality(findings, [weights] * len(findings), current['clip_nats'])}",
         f"  held out       {_quality(*held_out, current['clip_nats'])}  (each document scored without itself)",
+        *(f"  without {part:<6} {quality}  (held out, fitted again)" for part, quality in blanked.items()),
         "[calibration]",
         f"gate = {weights.gate:.3f}",
         f"support = {weights.support:.3f}",
         f"words = {weights.words:.3f}",
         f"intercept = {weights.intercept:.3f}",
     ]
+
+
+_NEUTRAL: Mapping[str, float | None] = {"gate": None, "support": None, "words": 3.0}
+"""What each part of the confidence is when it says nothing."""
+
+
+def _blank(rows: Sequence[Row], part: str) -> list[Row]:
+    """The same findings as if `part` had not been there: what the other two can do, fitted without it."""
+    return [{**row, "findings": [f | {part: _NEUTRAL[part]} for f in row["findings"]]} for row in rows]
 
 
 def _held_out(rows: Sequence[Row], clip_nats: float) -> tuple[list[Row], list[CalibrationWeights]]:
@@ -280,7 +294,7 @@ def _quality(findings: Sequence[Row], weights: Sequence[CalibrationWeights], cli
             weight.intercept
             + weight.gate * _clip(finding["gate"], clip_nats)
             + weight.support * _clip(finding["support"], clip_nats)
-            + weight.words * (finding["words"] - 3)
+            + weight.words * (finding["words"] - 3.0)
         )
         stated.append(1 / (1 + math.exp(-logit)))
     right = [bool(finding["right"]) for finding in findings]
