@@ -15,7 +15,7 @@ from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
 from pipeline.events import ChunkGated, ChunkMapped, StageStarted
-from pipeline.finding import Finding
+from pipeline.finding import Evidence, Finding
 from pipeline.frontier import Frontier
 from pipeline.gate_chunks import gate_call, keep_chunks, relevance, yes_score
 from pipeline.map_chunks import judge_finding, map_call, read_finding, support_call
@@ -42,11 +42,15 @@ class Reading:
     dispatcher: Dispatcher
     on_finding: Callable[[Finding], None]
     """Told of each supported finding as it arrives."""
+    known: tuple[Evidence, ...] = ()
+    """What another part was seen to say; stands beside the evidence of every finding."""
     frontier: Frontier = field(init=False)
     scores: dict[int, float] = field(default_factory=dict)
     """Relevance of each gated chunk, in nats."""
     mapped: set[int] = field(default_factory=set)
     failed: dict[int, FailedChunk] = field(default_factory=dict)
+    dropped: list[Finding] = field(default_factory=list)
+    """What was found and not supported: no answer, but perhaps a step towards one (`follow_clue.py`)."""
 
     def __post_init__(self) -> None:
         self.frontier = Frontier(len(self.chunks))
@@ -103,12 +107,16 @@ class Reading:
                 self.frontier.resolve(index, None)
         await self._map(kept, self._resolve)
 
+    async def read_some(self, indices: Sequence[int]) -> list[Finding]:
+        """Map these chunks, without a gate; the supported findings in document order."""
+        found: list[Finding] = []
+        await self._map(indices, lambda _, finding: found.append(finding) if finding else None)
+        return sorted(found, key=lambda finding: finding.chunk_indices)
+
     async def look_again(self) -> list[Finding]:
         """Map the likeliest chunks that the gate kept out; for when nothing else was found."""
         ranked = sorted(self.scores.keys() - self.mapped - self.failed.keys(), key=lambda i: -self.scores[i])
-        found: list[Finding] = []
-        await self._map(ranked[: self.resources.gate.keep_at_least], lambda _, f: found.append(f) if f else None)
-        return sorted(found, key=lambda finding: finding.chunk_indices)
+        return await self.read_some(ranked[: self.resources.gate.keep_at_least])
 
     def _resolve(self, index: int, finding: Finding | None) -> None:
         self.frontier.resolve(index, finding)
@@ -141,8 +149,10 @@ class Reading:
     ) -> None:
         finding = await self._finding(index, outcome)
         if finding is not None and not finding.is_empty:
-            finding = await self._judged(finding)
+            finding = await self._judged(replace(finding, evidence=finding.evidence + self.known))
         kept = finding if finding is not None and self._is_kept(finding) else None
+        if finding is not None and kept is None and not finding.is_empty:
+            self.dropped.append(finding)
         self.resources.emit(ChunkMapped(chunk_index=index, finding=kept))
         if kept is not None:
             self.on_finding(kept)

@@ -20,6 +20,7 @@ from pipeline.document import Document, Span
 from pipeline.errors import QuestionTooLong
 from pipeline.events import Provisional
 from pipeline.finding import Finding
+from pipeline.follow_clue import follow_clue
 from pipeline.map_chunks import map_call
 from pipeline.meter import Meter
 from pipeline.rank_chunks import best_first, score_words
@@ -94,9 +95,11 @@ class MapReduce:
             group.create_task(reading.read_all())
             collapsing = group.create_task(collapse_findings(reading.frontier.in_order(), collapse))
         findings = collapsing.result()
-        # 3. Nothing found: look again at what the gate kept out.
+        # 3. Nothing found: look again at what the gate kept out, then where the best clue leads.
         if not findings and reading.gated:
             findings = await reading.look_again()
+        if not findings and task.decisive:
+            findings = await follow_clue(reading)
         # 4. Reduce.
         conclusion = await reduce_findings(findings, collapse, request.letters)
         return build_answer(conclusion, reading, meter, collapse)

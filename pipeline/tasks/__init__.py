@@ -4,6 +4,7 @@ header.md    before the chunk: role, rules, calibration anchors; the same for ev
 gate.md      after the chunk: the one-token relevance question
 map.md       after the chunk: what to extract, naming sentences by number
 map_quotes.md  the same, copying sentences
+known.md     the question together with what another part says, for a second round
 support.md   evidence alone: does it state the answer?
 collapse.md  several findings into one
 reduce.md    the surviving findings into the answer
@@ -36,6 +37,7 @@ _SLOTS = {
     "gate": frozenset({"question"}),
     "map": frozenset({"question"}),
     "map_quotes": frozenset({"question"}),
+    "known": frozenset({"question", "known"}),
     "support": frozenset({"evidence", "question"}),
     "collapse": frozenset({"findings", "question"}),
     "reduce": frozenset({"findings", "question"}),
@@ -51,6 +53,7 @@ class Task:
     gate: PromptTemplate
     map: PromptTemplate
     map_quotes: PromptTemplate
+    known: PromptTemplate
     support: PromptTemplate
     collapse: PromptTemplate
     reduce: PromptTemplate
