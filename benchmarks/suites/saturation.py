@@ -35,11 +35,12 @@ async def run(bench: Bench) -> None:
     if bench.model.opened is None:
         raise CallerError("The suite saturation compares engines; name a real model.")
     profile = bench.model.opened.profile
-    path, context = str(profile.path), profile.context_tokens
-    held = max(context, min(bench.options.prompts, MOST_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128))
+    held = max(
+        profile.context_tokens, min(bench.options.prompts, MOST_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128)
+    )
     kv_cache_bytes = profile.kv_bytes_per_token * held
     bench.say("loading the bare engine")
-    bare = BareProcess(place_vllm(path, context_tokens=context, kv_cache_bytes=kv_cache_bytes))
+    bare = BareProcess(place_vllm(profile, kv_cache_bytes=kv_cache_bytes))
     try:
         bare.generate(make_calls(bench.model.tokenizer, "warm up bare", 4))
         alone_rounds = 1 if bench.options.quick else ALONE_ROUNDS
