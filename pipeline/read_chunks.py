@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.answer import Coverage, FailedChunk
+from pipeline.calibrate import Calibration
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
@@ -63,6 +64,10 @@ class Reading:
             and self.task.gated
             and len(self.chunks) > self.resources.gate.keep_at_least
         )
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.resources.calibration.for_task(self.task.name)
 
     def coverage(self, findings_dropped: int = 0) -> Coverage:
         read = (self.scores.keys() | self.mapped) - self.failed.keys()
@@ -197,12 +202,12 @@ class Reading:
             call = support_call(finding, self.question_ids, self.task, self.resources.tokenizer)
             async for outcome in self.dispatcher.complete([self.resources.budget.prove(call)]):
                 support = outcome if isinstance(outcome, Completion) else None
-        return judge_finding(finding, support, self.resources.calibration)
+        return judge_finding(finding, support, self.calibration)
 
     def _is_kept(self, finding: Finding) -> bool:
         if self.task.free_text:
             return not finding.is_empty
-        return not finding.is_empty and finding.probability >= self.resources.calibration.keep_probability
+        return not finding.is_empty and finding.probability >= self.calibration.keep_probability
 
     def _fail(self, index: int, stage: Stage, failed: CallFailed) -> None:
         self.failed[index] = FailedChunk(
