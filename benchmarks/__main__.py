@@ -19,7 +19,8 @@ import typer
 
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.header import make_header
-from benchmarks.results_file import ResultsFile, count_unscored, find_resumable, read_results, scored
+from benchmarks.infinitebench.predictions import score_predictions
+from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
 from benchmarks.serve_model import BenchModel, find_bench_model, serve_model
 from benchmarks.suites import SUITES
 from pipeline.errors import LongfoldError, SettingInvalid, UnknownName
@@ -73,6 +74,22 @@ def report(files: Annotated[list[Path] | None, typer.Argument(help="None: every 
         _report(path)
 
 
+@app.command()
+def score(
+    task: Annotated[str, typer.Argument(help="File name of the InfiniteBench task, e.g. passkey.")],
+    file: Annotated[Path, typer.Argument(help="JSON lines, each with a prediction and its label or id.")],
+    data: Annotated[Path | None, typer.Option(help="Folder with the task's released file, for the labels.")] = None,
+    post_process: Annotated[bool, typer.Option(help="Cut the answers out first, as LLMxMapReduce does.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write each prediction's scores and rules there.")] = None,
+) -> None:
+    """Score a file of InfiniteBench predictions under both scorers, without a model."""
+    rows, lines = score_predictions(file, task, data, post_processed=post_process)
+    if out:
+        out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    for line in lines:
+        print(line)
+
+
 def change_options(options: Options, changes: Sequence[str]) -> Options:
     """Apply `SIZE=VALUE` texts; lists are separated by commas. Raises SettingInvalid."""
     for change in changes:
@@ -99,6 +116,9 @@ _CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "prompts": int,
     "chunk_tokens": int,
     "variants": _texts,
+    "strategies": _texts,
+    "tasks": _texts,
+    "data": str,
     "languages": _texts,
 }
 
@@ -150,11 +170,11 @@ def _report(path: Path) -> None:
     print(f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB, {hardware['gpus'] or 'no GPU'}")
     print(f"commit {header['commit'][:12]}{' (changed)' if header['dirty'] else ''}\n")
     measured = scored(rows)
-    for line in SUITES[header["suite"]].report(header, measured):
+    failed = unscored_keys(rows)
+    for line in SUITES[header["suite"]].report(header, measured, failed):
         print(line)
-    unscored = count_unscored(rows)
-    print(f"\n{len(measured)} measurements, {unscored} unscored (failed, not counted above)")
-    print(json.dumps({"file": str(path), "measured": len(measured), "unscored": unscored}))
+    print(f"\n{len(measured)} measurements, {len(failed)} unscored (failed, not counted above)")
+    print(json.dumps({"file": str(path), "measured": len(measured), "unscored": len(failed)}))
 
 
 _STARTED_S = time.monotonic()

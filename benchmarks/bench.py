@@ -27,20 +27,24 @@ class Options:
     tokens: int = 24_000
     """Per document, approximately."""
     questions: int = 12
-    """Per document."""
+    """Per document; of `infinitebench` per task."""
     rounds: int = 7
     prompts: int = 64
     """Per round of `saturation`."""
     chunk_tokens: int | None = None
     variants: tuple[str, ...] = ()
-    """Of `ask`; empty for all."""
+    """Of `ask` and `ablation`; empty for all."""
+    strategies: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    """Of `infinitebench`; empty for those that can be generated or whose files are there."""
+    data: str = ""
+    """Folder with released files of `infinitebench`."""
     languages: tuple[str, ...] = ("en", "en", "en", "zh")
 
     def settings(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "model"} | {
-            "variants": list(self.variants),
-            "languages": list(self.languages),
-        }
+        """As they come back from a results file. A folder is left out: rows name their file by its hash."""
+        kept = {name: value for name, value in asdict(self).items() if name not in ("model", "data")}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +85,8 @@ class Suite:
 
     purpose: str
     run: Callable[[Bench], Coroutine[Any, Any, None]]
-    report: Callable[[Row, Sequence[Row]], list[str]]
-    """From header and scored rows to lines for people, recommended settings last."""
+    report: Callable[[Row, Sequence[Row], Sequence[str]], list[str]]
+    """From header, scored rows and the keys that failed to lines for people, recommended settings last."""
     quick: Options
     """Sizes with which it ends within three minutes on a model of 135M and two cores; the model is ignored."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.bench import Suite
-from benchmarks.suites import ask, gate, saturation, second_question, split
+from benchmarks.suites import ask, gate, infinitebench, saturation, second_question, split
 
 SUITES: dict[str, Suite] = {
     "gate": gate.SUITE,
@@ -11,4 +11,5 @@ SUITES: dict[str, Suite] = {
     "saturation": saturation.SUITE,
     "second_question": second_question.SUITE,
     "split": split.SUITE,
+    "infinitebench": infinitebench.SUITE,
 }

@@ -8,25 +8,20 @@ findings, right and wrong, are what the calibration is fitted on.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.bench import Bench, Options, Suite, task_name
+from benchmarks.measured_run import MeasuredRun, measure_run
 from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.results_file import Row
 from benchmarks.score import score_answer, states_answer
 from benchmarks.statistics import auroc, calibration_error, fit_logistic, mean_estimate, paired_difference
-from pipeline.answer import Answer
-from pipeline.ask import ask
-from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
-from pipeline.errors import LongfoldError
-from pipeline.events import CallEnded, ChunkMapped, Event
 from pipeline.finding import Evidence, Finding
-from pipeline.model import Call, Completion, Outcome, Usage
 from pipeline.run import Request, Resources
 
 COLLECT = "collect"
@@ -61,7 +56,6 @@ async def _ask(
     item: BenchItem,
 ) -> None:
     key = f"{variant}/{item.id}"
-    heard = _Heard()
     if variant == COLLECT:
         resources = replace(resources, calibration=replace(resources.calibration, keep_probability=0.0))
     request = Request(
@@ -70,53 +64,18 @@ async def _ask(
         chunk_tokens=bench.options.chunk_tokens,
         **VARIANTS[variant],
     )
-    tally = _Tally(resources.dispatcher)
-    try:
-        answer = await ask(text, request, replace(resources, emit=heard, dispatcher=tally))
-    except LongfoldError as error:
-        bench.results.add_unscored(key, f"{type(error).__name__}: {error}")
+    measured = await measure_run(text, request, resources)
+    if isinstance(measured, str):
+        bench.results.add_unscored(key, measured)
         return
-    if answer.coverage.failed_chunks:
-        failed = answer.coverage.failed_chunks
-        bench.results.add_unscored(key, f"{len(failed)} chunks failed: {failed[0].message}")
-        return
+    answer = measured.answer
     verdict = score_answer(item, answer.text, answer.found)
-    bench.results.add(key, **_row(variant, item, answer, verdict, heard) | tally.tokens())
+    bench.results.add(key, **_row(variant, item, measured, verdict))
     bench.say(f"{key} {item.kind}: {verdict} {answer.text[:60]!r} {answer.probability:.2f}")
 
 
-class _Heard:
-    """The part of a run's events that a score needs."""
-
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
-        self.remembered = 0
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, ChunkMapped) and event.finding is not None:
-            self.findings.append(event.finding)
-        elif isinstance(event, CallEnded) and event.from_journal:
-            self.remembered += 1
-
-
-class _Tally:
-    """Counts what all calls took, remembered ones included: an answer's own usage leaves those out."""
-
-    def __init__(self, inner: Dispatcher) -> None:
-        self._inner = inner
-        self._usage = Usage()
-
-    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        async for outcome in self._inner.complete(calls):
-            if isinstance(outcome, Completion):
-                self._usage += outcome.usage
-            yield outcome
-
-    def tokens(self) -> dict[str, int]:
-        return {"output_tokens": self._usage.output_tokens, "prompt_tokens": self._usage.prompt_tokens}
-
-
-def _row(variant: str, item: BenchItem, answer: Answer, verdict: str, heard: _Heard) -> dict[str, Any]:
+def _row(variant: str, item: BenchItem, measured: MeasuredRun, verdict: str) -> dict[str, Any]:
+    answer = measured.answer
     return {
         "variant": variant,
         "id": item.id,
@@ -129,10 +88,8 @@ def _row(variant: str, item: BenchItem, answer: Answer, verdict: str, heard: _He
         "found": answer.found,
         "states": _states(item, answer.evidence) if answer.found else None,
         "probability": round(answer.probability, 4),
-        "chunks": answer.coverage.chunks,
-        "extracted": answer.coverage.chunks_extracted,
-        "seconds": None if heard.remembered else round(answer.total_seconds, 1),
-        "findings": [_finding_row(item, finding) for finding in heard.findings],
+        "findings": [_finding_row(item, finding) for finding in measured.findings],
+        **measured.row(),
     }
 
 
@@ -153,7 +110,7 @@ def _states(item: BenchItem, evidence: Sequence[Evidence]) -> bool | None:
     return states_answer(item, [quote.span for quote in evidence if quote.span is not None])
 
 
-def report(header: Row, rows: Sequence[Row]) -> list[str]:
+def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     variants = [name for name in VARIANTS if name != COLLECT and any(row["variant"] == name for row in rows)]
     by_variant = {name: [row for row in rows if row["variant"] == name] for name in variants}
     lines = [

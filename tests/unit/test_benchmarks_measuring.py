@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app, change_options
 from benchmarks.bench import Options
-from benchmarks.results_file import ResultsFile, count_unscored, find_resumable, read_results, scored
+from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
 from benchmarks.statistics import (
     auc,
     auroc,
@@ -123,10 +123,10 @@ def test_a_resumed_file_knows_what_is_measured_and_tries_again_what_failed(tmp_p
     assert resumed.has("a")
     assert not resumed.has("b")
     _, rows = read_results(resumed.path)
-    assert count_unscored(rows) == 1
+    assert unscored_keys(rows) == ["b"]
     resumed.add("b", value=2)
     _, rows = read_results(resumed.path)
-    assert count_unscored(rows) == 0
+    assert unscored_keys(rows) == []
     assert len(scored(rows)) == 2
 
 
