@@ -63,15 +63,18 @@ def run(
     results = _open_results(name, found, options, out, resume=resume)
     _say(f"results go to {results.path}")
     code = _measure(suite, found, options, results)
-    _report(results.path)
+    _report(results.path, draw=True)
     sys.exit(code)
 
 
 @app.command()
-def report(files: Annotated[list[Path] | None, typer.Argument(help="None: every results file.")] = None) -> None:
+def report(
+    files: Annotated[list[Path] | None, typer.Argument(help="None: every results file.")] = None,
+    draw: Annotated[bool, typer.Option(help="Write pictures beside the files of suites that have one.")] = False,
+) -> None:
     """Show what was measured, without measuring."""
     for path in files or sorted(RESULTS.glob("*.jsonl")):
-        _report(path)
+        _report(path, draw=draw)
 
 
 @app.command()
@@ -94,10 +97,10 @@ def change_options(options: Options, changes: Sequence[str]) -> Options:
     """Apply `SIZE=VALUE` texts; lists are separated by commas. Raises SettingInvalid."""
     for change in changes:
         name, equals, value = change.partition("=")
-        if name not in _CHANGEABLE or not equals:
-            raise SettingInvalid(f"--set {change!r}: expected SIZE=VALUE with one of {', '.join(_CHANGEABLE)}.")
+        if name not in CHANGEABLE or not equals:
+            raise SettingInvalid(f"--set {change!r}: expected SIZE=VALUE with one of {', '.join(CHANGEABLE)}.")
         try:
-            options = replace(options, **{name: _CHANGEABLE[name](value)})
+            options = replace(options, **{name: CHANGEABLE[name](value)})
         except ValueError as error:
             raise SettingInvalid(f"--set {change!r}: {error}") from error
     return options
@@ -107,7 +110,11 @@ def _texts(value: str) -> tuple[str, ...]:
     return tuple(part for part in value.split(",") if part)
 
 
-_CHANGEABLE: dict[str, Callable[[str], Any]] = {
+def _whole_numbers(value: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in _texts(value))
+
+
+CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "seed": int,
     "documents": int,
     "tokens": int,
@@ -115,12 +122,17 @@ _CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "rounds": int,
     "prompts": int,
     "chunk_tokens": int,
+    "lengths": _whole_numbers,
+    "depths": _whole_numbers,
+    "needles": int,
+    "repeats": int,
     "variants": _texts,
     "strategies": _texts,
     "tasks": _texts,
     "data": str,
     "languages": _texts,
 }
+"""Fields of `Options` that `--set` changes, and how their text is read."""
 
 
 def _find(name: str) -> Suite:
@@ -161,18 +173,22 @@ def _measure(suite: Suite, model: BenchModel, options: Options, results: Results
     return 0
 
 
-def _report(path: Path) -> None:
+def _report(path: Path, *, draw: bool) -> None:
     header, rows = read_results(path)
     if header["suite"] not in SUITES:
         return
+    suite = SUITES[header["suite"]]
     hardware = header["hardware"]
     print(f"\n{header['suite']} · {header['model']['name']} · {header['date']} · {path.name}")
     print(f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB, {hardware['gpus'] or 'no GPU'}")
     print(f"commit {header['commit'][:12]}{' (changed)' if header['dirty'] else ''}\n")
     measured = scored(rows)
     failed = unscored_keys(rows)
-    for line in SUITES[header["suite"]].report(header, measured, failed):
+    for line in suite.report(header, measured, failed):
         print(line)
+    if draw and suite.picture:
+        path.with_suffix(".svg").write_text(suite.picture(header, measured, failed), "utf-8")
+        print(f"picture: {path.with_suffix('.svg')}")
     print(f"\n{len(measured)} measurements, {len(failed)} unscored (failed, not counted above)")
     print(json.dumps({"file": str(path), "measured": len(measured), "unscored": len(failed)}))
 

@@ -39,6 +39,13 @@ class Options:
     """Of `infinitebench`; empty for those that can be generated or whose files are there."""
     data: str = ""
     """Folder with released files of `infinitebench`."""
+    lengths: tuple[int, ...] = (8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_280_000)
+    """Of `needle`: tokens per document, approximately."""
+    depths: tuple[int, ...] = (0, 11, 22, 33, 44, 56, 67, 78, 89, 100)
+    """Of `needle`: percent of the document before the first needle."""
+    needles: int = 1
+    repeats: int = 1
+    """Of `needle`: documents per cell."""
     languages: tuple[str, ...] = ("en", "en", "en", "zh")
 
     def settings(self) -> dict[str, Any]:
@@ -87,6 +94,8 @@ class Suite:
     run: Callable[[Bench], Coroutine[Any, Any, None]]
     report: Callable[[Row, Sequence[Row], Sequence[str]], list[str]]
     """From header, scored rows and the keys that failed to lines for people, recommended settings last."""
+    picture: Callable[[Row, Sequence[Row], Sequence[str]], str] | None = None
+    """From the same to an SVG, where a picture says more."""
     quick: Options
     """Sizes with which it ends within three minutes on a model of 135M and two cores; the model is ignored."""
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.dispatch import Dispatcher
-from pipeline.document import Document
+from pipeline.document import Document, Span
 from pipeline.errors import LongfoldError
 from pipeline.events import CallEnded, ChunkMapped, Event, Planned
-from pipeline.finding import Finding
+from pipeline.finding import Evidence, Finding
 from pipeline.model import Call, CallFailed, Completion, Outcome, Usage
 from pipeline.run import Request, Resources
 
@@ -39,6 +39,11 @@ class MeasuredRun:
             "output_tokens": self.usage.output_tokens,
             "seconds": self.seconds,
         }
+
+
+def quoted_spans(evidence: Iterable[Evidence]) -> list[Span]:
+    """Of the quotes that were located."""
+    return [quote.span for quote in evidence if quote.span is not None]
 
 
 async def measure_run(document: Document, request: Request, resources: Resources) -> MeasuredRun | str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,7 +94,7 @@ def _make_document(seed: int, number: int, code: str, tokens: int, questions: in
     inventor_class = ChineseInventor if code == "zh" else Inventor
     inventor = inventor_class(source, lambda name: normalise(name) in known)
     planted = _plant_all(source, language, inventor, kinds, real)
-    text, places = _weave(source, paragraphs, planted)
+    text, places = weave(paragraphs, _place(source, planted, len(paragraphs) + 1))
     items = list(_items(text, planted, places, real, f"{seed}-{number}", seed, code))
     source.shuffle(items)
     return BenchDocument(
@@ -130,12 +130,17 @@ def _plant_all(
     return [plant(kind, source, language, inventor) for kind in wanted]
 
 
-def _weave(source: random.Random, paragraphs: list[str], planted: list[PlantedQuestion]) -> tuple[str, dict[int, int]]:
-    """Put every plant between two paragraphs; returns the text and where each plant (by identity) starts."""
+def _place(source: random.Random, planted: list[PlantedQuestion], gaps: int) -> dict[int, list[Plant]]:
+    """Plants by the gap between paragraphs they go into."""
     before: dict[int, list[Plant]] = {}
     for question in planted:
-        for gap, one in zip(_gaps(source, question, len(paragraphs) + 1), question.plants, strict=True):
+        for gap, one in zip(_gaps(source, question, gaps), question.plants, strict=True):
             before.setdefault(gap, []).append(one)
+    return before
+
+
+def weave(paragraphs: list[str], before: Mapping[int, list[Plant]]) -> tuple[str, dict[int, int]]:
+    """Put plants before the paragraphs of their numbers; returns the text and where each (by identity) starts."""
     parts: list[str] = []
     places: dict[int, int] = {}
     position = 0

@@ -48,7 +48,13 @@ def states_answer(item: BenchItem, quoted: Iterable[Span]) -> bool | None:
     """Whether any quoted span overlaps a sentence that states the answer; None if no sentence does."""
     if not item.spans:
         return None
-    return any(quote.start < span.end and span.start < quote.end for quote in quoted for span in item.spans)
+    quotes = list(quoted)
+    return any(is_quoted(span, quotes) for span in item.spans)
+
+
+def is_quoted(span: Span, quoted: Iterable[Span]) -> bool:
+    """Whether any quoted span overlaps it."""
+    return any(quote.start < span.end and span.start < quote.end for quote in quoted)
 
 
 def holds(normalised: str, form: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.bench import Suite
-from benchmarks.suites import ask, gate, infinitebench, saturation, second_question, split
+from benchmarks.suites import ask, gate, infinitebench, needle, saturation, second_question, split
 
 SUITES: dict[str, Suite] = {
     "gate": gate.SUITE,
@@ -12,4 +12,5 @@ SUITES: dict[str, Suite] = {
     "second_question": second_question.SUITE,
     "split": split.SUITE,
     "infinitebench": infinitebench.SUITE,
+    "needle": needle.SUITE,
 }

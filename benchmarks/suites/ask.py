@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bench import Bench, Options, Suite, task_name
-from benchmarks.measured_run import MeasuredRun, measure_run
+from benchmarks.measured_run import MeasuredRun, measure_run, quoted_spans
 from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.results_file import Row
 from benchmarks.score import score_answer, states_answer
@@ -107,7 +107,7 @@ def _finding_row(item: BenchItem, finding: Finding) -> dict[str, Any]:
 
 
 def _states(item: BenchItem, evidence: Sequence[Evidence]) -> bool | None:
-    return states_answer(item, [quote.span for quote in evidence if quote.span is not None])
+    return states_answer(item, quoted_spans(evidence))
 
 
 def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
