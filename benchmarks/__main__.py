@@ -128,6 +128,7 @@ CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "repeats": int,
     "variants": _texts,
     "strategies": _texts,
+    "kinds": _texts,
     "tasks": _texts,
     "data": str,
     "languages": _texts,

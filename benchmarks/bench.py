@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmarks.question_set import BenchDocument, make_documents
+from benchmarks.question_set import MIX, BenchDocument, BenchItem, make_documents
 from benchmarks.results_file import ResultsFile, Row
 from pipeline.run import Resources
 from pipeline.tokenizer import Tokenizer
@@ -35,6 +35,8 @@ class Options:
     variants: tuple[str, ...] = ()
     """Of `ask` and `ablation`; empty for all."""
     strategies: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Of questions, in turn; empty for the suite's own mix."""
     tasks: tuple[str, ...] = ()
     """Of `infinitebench`; empty for those that can be generated or whose files are there."""
     data: str = ""
@@ -81,9 +83,10 @@ class Bench:
     say: Callable[[str], None]
     model: BenchModel
 
-    def documents(self) -> list[BenchDocument]:
-        options = self.options
-        return make_documents(options.seed, options.documents, options.tokens, options.questions, options.languages)
+    def documents(self, kinds: tuple[str, ...] = MIX) -> list[BenchDocument]:
+        """The question set of the options; `kinds` where they name none."""
+        o = self.options
+        return make_documents(o.seed, o.documents, o.tokens, o.questions, o.languages, o.kinds or kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,8 @@ class Suite:
     """Sizes with which it ends within three minutes on a model of 135M and two cores; the model is ignored."""
 
 
-def task_name(document: BenchDocument) -> str:
-    """The task whose prompts are in the document's language."""
+def task_name(document: BenchDocument, item: BenchItem | None = None) -> str:
+    """The task of an item, else the one whose prompts are in the document's language."""
+    if item is not None and item.kind == "aggregation":
+        return "aggregation"
     return "question_answering_zh" if document.language == "zh" else "question_answering"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
+from benchmarks.bench import Bench
 from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.dispatch import Dispatcher
@@ -26,7 +27,7 @@ class MeasuredRun:
     """Of all calls, remembered ones included: an answer's own usage leaves those out."""
     document_tokens: int
     seconds: float | None
-    """None if a call was remembered: the time then says nothing."""
+    """None if a call was remembered or no engine answered: the time then says nothing."""
 
     def row(self) -> dict[str, object]:
         """What every suite keeps."""
@@ -46,7 +47,7 @@ def quoted_spans(evidence: Iterable[Evidence]) -> list[Span]:
     return [quote.span for quote in evidence if quote.span is not None]
 
 
-async def measure_run(document: Document, request: Request, resources: Resources) -> MeasuredRun | str:
+async def measure_run(bench: Bench, document: Document, request: Request, resources: Resources) -> MeasuredRun | str:
     """Ask. If the run or any of its calls failed the result is the reason: it is unscored, never wrong."""
     heard = _Heard()
     tally = _Tally(resources.dispatcher)
@@ -56,12 +57,13 @@ async def measure_run(document: Document, request: Request, resources: Resources
         return f"{type(error).__name__}: {error}"
     if tally.failed:
         return f"{len(tally.failed)} calls failed, the first: {tally.failed[0].message}"
+    timed = bench.model.opened is not None and not heard.remembered
     return MeasuredRun(
         answer=answer,
         findings=tuple(heard.findings),
         usage=tally.usage,
         document_tokens=heard.document_tokens,
-        seconds=None if heard.remembered else round(answer.total_seconds, 1),
+        seconds=round(answer.total_seconds, 1) if timed else None,
     )
 
 

@@ -59,15 +59,23 @@ def is_quoted(span: Span, quoted: Iterable[Span]) -> bool:
 
 def holds(normalised: str, form: str) -> bool:
     """Whether a normalised text holds `form` as a whole word, number or run of Chinese characters."""
-    if form.startswith(REGEX):
-        return re.search(form.removeprefix(REGEX), normalised) is not None
+    pattern = form.removeprefix(REGEX) if form.startswith(REGEX) else _pattern(form)
+    return bool(pattern) and re.search(pattern, normalised) is not None
+
+
+def all_of(forms: Iterable[str]) -> str:
+    """A form that is held where all of `forms` are, in any order."""
+    return REGEX + "^" + "".join(f"(?=.*{_pattern(form)})" for form in forms)
+
+
+def _pattern(form: str) -> str:
     wanted = normalise(form)
     pattern = re.escape(wanted)
     if re.match(r"[a-z0-9]", wanted):
         pattern = r"(?<![a-z0-9])(?<![0-9]\.)" + pattern
     if re.search(r"[a-z0-9]$", wanted):
         pattern += r"(?![a-z0-9])(?!\.[0-9])"
-    return bool(wanted) and re.search(pattern, normalised) is not None
+    return pattern
 
 
 def normalise(text: str) -> str:

@@ -30,22 +30,23 @@ def summary_lines(rows: Sequence[Row], unscored: Mapping[str, int]) -> list[str]
     present = [name for name in INF_TASKS if unscored.get(name) or any(row["task"] == name for row in rows)]
     by_task = {name: [row for row in rows if row["task"] == name] for name in present}
     lines = [
-        f"{'task':16} {'scored':>6} {'unsc.':>5} {'empty':>5} {'err.':>4} {'words':>5}  lenient, upstream (100 × mean)"
+        f"{'task':18} {'scored':>6} {'unsc.':>5} {'empty':>5} {'err.':>4} {'words':>5}  lenient, upstream (100 × mean)"
     ]
     for name, group in by_task.items():
         empty = sum(not row["output"].strip() for row in group)
         errors = sum(bool(row["scorer_error"]) for row in group)
         words = statistics.median(len(row["output"].split()) for row in group) if group else 0
-        label = task_label(name, len(group))
-        counts = f"{label:16} {len(group):>6} {unscored.get(name, 0):>5} {empty:>5} {errors:>4} {words:>5.0f}"
+        label = task_label(name, group)
+        counts = f"{label:18} {len(group):>6} {unscored.get(name, 0):>5} {empty:>5} {errors:>4} {words:>5.0f}"
         lines.append(f"{counts}  " + ", ".join(_score(group, scorer) for scorer in SCORERS))
     return [*lines, *_aggregate_lines(by_task)]
 
 
-def task_label(name: str, scored: int) -> str:
-    """A part of a task is never called by the task's name alone."""
+def task_label(name: str, rows: Sequence[Row]) -> str:
+    """A part of a task, or one of another length than published, is never called by the task's name alone."""
     task = INF_TASKS[name]
-    return task.label if scored == task.items else f"{task.label}[{scored}]"
+    label = "/".join([task.label, *sorted({row["length"] for row in rows if row.get("length")})])
+    return label if len(rows) == task.items else f"{label}[{len(rows)}]"
 
 
 def _score(rows: Sequence[Row], scorer: str) -> str:
@@ -58,7 +59,7 @@ def _aggregate_lines(by_task: Mapping[str, Sequence[Row]]) -> list[str]:
     for name, tasks in AGGREGATES.items():
         if len(tasks) > 1 and all(by_task.get(task) for task in tasks):
             means = [statistics.fmean(statistics.fmean(100 * r[s] for r in by_task[t]) for t in tasks) for s in SCORERS]
-            whole = all(len(by_task[task]) == INF_TASKS[task].items for task in tasks)
+            whole = all(task_label(task, by_task[task]) == INF_TASKS[task].label for task in tasks)
             label = name if whole else f"{name}, of parts"
-            lines.append(f"{label:46} " + ", ".join(f"{mean:6.2f}" for mean in means))
+            lines.append(f"{label:48} " + ", ".join(f"{mean:6.2f}" for mean in means))
     return lines

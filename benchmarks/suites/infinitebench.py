@@ -33,6 +33,8 @@ class _Source:
     """Where a task's records come from."""
 
     name: str
+    length: str
+    """If generated at another length than published, which; else empty."""
     records: Iterator[Record]
 
 
@@ -46,7 +48,7 @@ async def run(bench: Bench) -> None:
                 for record in source.records:
                     key = f"{strategy}/{task.name}/{record.id}"
                     if not bench.results.has(key):
-                        await _ask(bench, served.remembering, key, task, record, source.name)
+                        await _ask(bench, served.remembering, key, task, record, source)
 
 
 def _available(options: Options) -> tuple[str, ...]:
@@ -63,11 +65,12 @@ def _open(options: Options, task: InfTask) -> _Source:
         folder = Path(options.data or ".")
         places = spread_places(count_records(folder, task.name), options.questions)
         name = f"{task.name}.jsonl {_sha256(folder / f'{task.name}.jsonl')[:12]}"
-        return _Source(name=name, records=read_records(folder, task.name, places))
+        return _Source(name=name, length="", records=read_records(folder, task.name, places))
     units = generator.units_for(options.tokens)
     places = spread_places(generator.count(units), options.questions)
     records = (generator.make(options.seed, place, units) for place in places)
-    return _Source(name=f"generated, seed {options.seed}, {units} units", records=records)
+    length = "" if units == generator.published_units else f"{units * generator.tokens_per_unit / 1000:.0f}K"
+    return _Source(name=f"generated, seed {options.seed}, {units} units", length=length, records=records)
 
 
 def spread_places(count: int, wanted: int) -> list[int]:
@@ -83,7 +86,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def _ask(bench: Bench, resources: Resources, key: str, task: InfTask, record: Record, source: str) -> None:
+async def _ask(bench: Bench, resources: Resources, key: str, task: InfTask, record: Record, source: _Source) -> None:
     request = Request(
         question=question_of(task, record),
         task=task.task,
@@ -91,7 +94,7 @@ async def _ask(bench: Bench, resources: Resources, key: str, task: InfTask, reco
         strategy=key.partition("/")[0],
         chunk_tokens=bench.options.chunk_tokens,
     )
-    measured = await measure_run(Document.from_text(record.context, key), request, resources)
+    measured = await measure_run(bench, Document.from_text(record.context, key), request, resources)
     if isinstance(measured, str):
         bench.results.add_unscored(key, measured)
         return
@@ -102,7 +105,8 @@ async def _ask(bench: Bench, resources: Resources, key: str, task: InfTask, reco
         key,
         strategy=request.strategy,
         id=record.id,
-        source=source,
+        source=source.name,
+        length=source.length,
         published_tokens=task.published_tokens,
         found=answer.found,
         probability=round(answer.probability, 4),

@@ -39,7 +39,7 @@ async def _ask(bench: Bench, resources: Resources, key: str, made: NeedleDocumen
         strategy=strategy,
         chunk_tokens=bench.options.chunk_tokens,
     )
-    measured = await measure_run(Document.from_text(made.text, key), request, resources)
+    measured = await measure_run(bench, Document.from_text(made.text, key), request, resources)
     if isinstance(measured, str):
         bench.results.add_unscored(key, measured)
         return

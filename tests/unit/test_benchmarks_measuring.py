@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app, change_options
 from benchmarks.bench import Options
+from benchmarks.fit_calibration import fit_calibration
 from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
 from benchmarks.statistics import (
     auc,
@@ -25,7 +26,6 @@ from benchmarks.statistics import (
     wilson_low,
 )
 from benchmarks.suites import SUITES
-from benchmarks.suites.ask import fit_calibration
 from benchmarks.suites.gate import clear_score, fit_rule, measure_rule, row_auc
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
 from pipeline.gate_chunks import GateSettings

@@ -15,7 +15,7 @@ from benchmarks.infinitebench.post_process import post_process
 from benchmarks.infinitebench.records import Label
 from benchmarks.infinitebench.rouge import rouge_lsum
 from benchmarks.infinitebench.score import Mark, score_prediction
-from benchmarks.infinitebench.summary import score_row, summary_lines
+from benchmarks.infinitebench.summary import score_row, summary_lines, task_label
 from benchmarks.infinitebench.tasks import INF_TASKS, SCORERS
 
 FACE = ("ACE", "JOHN")
@@ -191,6 +191,13 @@ def test_a_summary_counts_what_it_leaves_out() -> None:
     assert lines[1].split()[:6] == ["PassKey[2]", "2", "3", "1", "0", "0"]
     assert "50.00" in lines[1]
     assert lines[2].split()[:3] == ["Math.Find[0]", "0", "1"]
+
+
+def test_a_task_of_another_length_is_not_called_by_its_name_alone() -> None:
+    row = score_row("passkey", "12345", ("12345",), post_processed=False)
+    assert task_label("passkey", [row] * 590) == "PassKey"
+    assert task_label("passkey", [row | {"length": "24K"}] * 590) == "PassKey/24K"
+    assert task_label("passkey", [row | {"length": "24K"}] * 3) == "PassKey/24K[3]"
 
 
 def test_a_file_of_predictions_is_scored_from_the_command_line(tmp_path: Path) -> None:
