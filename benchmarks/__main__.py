@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.bench import Bench, Options, Suite
+from benchmarks.compare_results import compare_results
 from benchmarks.header import make_header
 from benchmarks.infinitebench.predictions import score_predictions
 from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
@@ -75,6 +76,13 @@ def report(
     """Show what was measured, without measuring."""
     for path in files or sorted(RESULTS.glob("*.jsonl")):
         _report(path, draw=draw)
+
+
+@app.command()
+def compare(first: Path, second: Path) -> None:
+    """Put two results files of one suite side by side, paired by item."""
+    for line in compare_results(first, second):
+        print(line)
 
 
 @app.command()
