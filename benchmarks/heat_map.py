@@ -9,6 +9,8 @@ from html import escape
 _CELL_WIDTH, _CELL_HEIGHT = 64, 28
 _LEFT, _TOP = 90, 70
 _PANEL_GAP = 60
+_LEAST_WIDTH = 560
+"""Room for the title over a narrow grid."""
 _LOW, _HIGH = (253, 231, 200), (8, 64, 129)
 """Light to dark, so that the order survives grey printing and colour blindness."""
 
@@ -26,7 +28,7 @@ class Panel:
 
 def draw_panels(title: str, panels: Sequence[Panel], column_axis: str, row_axis: str) -> str:
     """Panels below one another."""
-    width = _LEFT + max(len(panel.columns) for panel in panels) * _CELL_WIDTH + 20
+    width = max(_LEAST_WIDTH, _LEFT + max(len(panel.columns) for panel in panels) * _CELL_WIDTH + 20)
     parts: list[str] = [_text(_LEFT, 24, title, size=16)]
     top = _TOP
     for panel in panels:

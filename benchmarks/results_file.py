@@ -55,7 +55,7 @@ class ResultsFile:
 
 def read_results(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """Header and rows; a last line that was cut short is left out."""
-    lines = path.read_text("utf-8").splitlines()
+    lines = [line for line in path.read_text("utf-8").split("\n") if line]  # answers may hold other line separators
     rows: list[Row] = []
     for place, line in enumerate(lines[1:], start=2):
         try:

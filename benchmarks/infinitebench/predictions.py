@@ -25,10 +25,10 @@ def score_predictions(path: Path, task: str, data: Path | None, *, post_processe
     folder `data`. A line without an output, or whose output is null, is a failed call: counted, not scored.
     """
     name = find_task(task).name
-    known = {record.id: record.labels for record in read_records(data, name)} if data else {}
+    known = {str(record.id): record.labels for record in read_records(data, name)} if data else {}
     rows: list[Row] = []
     unscored = 0
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         fields = _parse(line, path, number)
@@ -59,9 +59,9 @@ def _first(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _labels(
-    fields: Mapping[str, Any], known: Mapping[int, tuple[Label, ...]], task: str, path: Path, number: int
+    fields: Mapping[str, Any], known: Mapping[str, tuple[Label, ...]], task: str, path: Path, number: int
 ) -> tuple[Label, ...]:
-    given = known.get(fields.get("id", -1)) or _first(fields, _LABELS)
+    given = known.get(str(fields.get("id"))) or _first(fields, _LABELS)
     try:
         labels = parse_labels(given, fields.get("options") or ())
     except ValueError as error:

@@ -152,6 +152,12 @@ def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     assert [row["key"] for row in rows] == ["a", "c"]
 
 
+def test_an_answer_may_hold_any_line_separator(tmp_path: Path) -> None:
+    results = ResultsFile(tmp_path / "gate-1.jsonl", HEADER)
+    results.add("a", answer="one\u2028two\u0085three")
+    assert ResultsFile(results.path, HEADER).has("a")
+
+
 def test_only_a_file_with_the_same_settings_is_resumed(tmp_path: Path) -> None:
     path = ResultsFile(tmp_path / "gate-1.jsonl", HEADER).path
     assert find_resumable(tmp_path, HEADER) == path

@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
 from benchmarks.infinitebench.post_process import post_process
+from benchmarks.infinitebench.predictions import score_predictions
 from benchmarks.infinitebench.records import Label
 from benchmarks.infinitebench.rouge import rouge_lsum
 from benchmarks.infinitebench.score import Mark, score_prediction
 from benchmarks.infinitebench.summary import score_row, summary_lines, task_label
 from benchmarks.infinitebench.tasks import INF_TASKS, SCORERS
+from pipeline.errors import CallerError
 
 FACE = ("ACE", "JOHN")
 CHOICE = ("In the attic.", "B")
@@ -203,12 +205,24 @@ def test_a_task_of_another_length_is_not_called_by_its_name_alone() -> None:
 def test_a_file_of_predictions_is_scored_from_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "preds.jsonl"
     lines = [
-        {"id": 0, "prediction": "12345", "ground_truth": ["12345"]},
+        {"id": 0, "prediction": "12345\u2028", "ground_truth": ["12345"]},
         {"id": 1, "prediction": "", "ground_truth": ["12345"]},
         {"id": 2, "prediction": None, "ground_truth": ["12345"]},
     ]
-    path.write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
+    path.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
     done = CliRunner().invoke(app, ["score", "passkey", str(path), "--out", str(tmp_path / "scores.jsonl")])
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[2].split()[:4] == ["PassKey[2]", "2", "1", "1"]
-    assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 2
+    assert len((tmp_path / "scores.jsonl").read_text("utf-8").split("\n")) == 2 + 1
+
+
+def test_labels_may_come_from_the_released_file(tmp_path: Path) -> None:
+    (tmp_path / "code_debug.jsonl").write_text(
+        json.dumps({"id": 4, "context": "c", "input": "", "answer": ["f"], "options": ["e", "f", "g", "h"]}), "utf-8"
+    )
+    path = tmp_path / "preds.jsonl"
+    path.write_text(json.dumps({"id": 4, "prediction": "Answer: B"}), "utf-8")
+    [row], _ = score_predictions(path, "code_debug", tmp_path, post_processed=True)
+    assert (row["lenient"], row["upstream"]) == (1.0, 1.0)
+    with pytest.raises(CallerError, match="no label"):
+        score_predictions(path, "code_debug", None, post_processed=True)
