@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.infinitebench.tasks import LETTERS, TARGETS, InfTask, find_task
+from benchmarks.infinitebench.tasks import GENERATED, LETTERS, TARGETS, InfTask, find_task
 from pipeline.errors import CallerError
 
 Label = str | int | float
@@ -62,8 +62,9 @@ def _find(folder: Path, name: str) -> Path:
     path = folder / f"{find_task(name).name}.jsonl"
     if path.is_file():
         return path
+    why = "Leave data= out to generate it, or get" if name in GENERATED else "It is real text, not to be generated. Get"
     raise CallerError(
-        f"{path} is not there. It is real text, which cannot be generated. Get {path.name} of the data set "
+        f"{path} is not there. {why} {path.name} of the data set "
         f"{HUB_DATASET} (huggingface.co/datasets/{HUB_DATASET}) on a machine with a network, put it into a folder "
         f"and name the folder: --set data=FOLDER."
     )

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.infinitebench.generate import GENERATORS
-from benchmarks.infinitebench.records import Record, count_records, question_of, read_records
+from benchmarks.infinitebench.records import HUB_DATASET, Record, count_records, question_of, read_records
 from benchmarks.infinitebench.summary import score_row, summary_lines
 from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, InfTask, find_task
 from benchmarks.measured_run import measure_run
 from benchmarks.results_file import Row
 from pipeline.document import Document
+from pipeline.errors import CallerError
 from pipeline.run import Request, Resources
 
 ANSWER_HEADING = "Answer: "
@@ -41,6 +42,8 @@ class _Source:
 async def run(bench: Bench) -> None:
     options = bench.options
     tasks = [find_task(name) for name in options.tasks or _available(options)]
+    for task in tasks:
+        _open(options, task)  # an absent file is told before a model is loaded
     async with bench.serve() as served:
         for strategy in options.strategies or ("auto",):
             for task in tasks:
@@ -52,10 +55,14 @@ async def run(bench: Bench) -> None:
 
 
 def _available(options: Options) -> tuple[str, ...]:
-    """The generated tasks; with a folder, the tasks whose files are there."""
+    """The generated tasks; with a folder, the tasks whose files are there. Raises CallerError if there are none."""
     if not options.data:
         return GENERATED
-    return tuple(name for name in INF_TASKS if (Path(options.data) / f"{name}.jsonl").is_file())
+    found = tuple(name for name in INF_TASKS if (Path(options.data) / f"{name}.jsonl").is_file())
+    if not found:
+        names = ", ".join(f"{name}.jsonl" for name in INF_TASKS)
+        raise CallerError(f"{options.data} has no file of InfiniteBench; it may hold {names} of {HUB_DATASET}.")
+    return found
 
 
 def _open(options: Options, task: InfTask) -> _Source:

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from benchmarks.__main__ import app
 from benchmarks.infinitebench import generate
 from benchmarks.infinitebench.generate import GENERATORS, NOISE, depths, find_value
 from benchmarks.infinitebench.records import Record, count_records, parse_labels, question_of, read_records
@@ -153,6 +155,8 @@ def test_places_are_spread_from_first_to_last() -> None:
 def test_an_absent_file_is_asked_for_by_name(tmp_path: Path) -> None:
     with pytest.raises(CallerError, match=r"longbook_qa_eng\.jsonl of the data set"):
         count_records(tmp_path, "longbook_qa_eng")
+    with pytest.raises(CallerError, match="to generate it"):
+        count_records(tmp_path, "passkey")
     with pytest.raises(UnknownName, match="passkey"):
         count_records(tmp_path, "longbook")
 
@@ -193,3 +197,12 @@ def test_labels_come_in_several_shapes(answer: object, options: tuple[str, ...],
     assert parse_labels(answer, options) == labels
     with pytest.raises(ValueError, match="neither"):
         parse_labels(None)
+
+
+def test_a_run_without_its_files_ends_before_a_model_is_served(tmp_path: Path) -> None:
+    for settings_ in (["tasks=longbook_qa_eng"], [f"data={tmp_path}"]):
+        changes = [part for one in settings_ for part in ("--set", one)]
+        command = ["run", "infinitebench", "--model", "scripted", "--out", str(tmp_path), *changes]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2
+        assert "InfiniteBench" in done.output
