@@ -120,7 +120,7 @@ def _add(bench: Bench, key: str, side: str, seconds: float, usage: Usage, **more
     bench.say(f"{key}: {tokens / seconds:,.0f} tokens/s ({seconds:.1f} s, {usage.output_tokens} output tokens)")
 
 
-def report(header: Row, rows: Sequence[Row]) -> list[str]:
+def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     by_side = {side: {row["round"]: row for row in rows if row["side"] == side} for side in ("alone", "bare", "ray")}
     lines = [f"{header['settings']['prompts']} calls per round, {PROMPT_TOKENS} tokens in, at most {OUTPUT_TOKENS} out"]
     names = {"alone": "vLLM alone, before Ray is started", "bare": "vLLM alone, beside Ray", "ray": "Longfold's way"}

@@ -61,7 +61,7 @@ def chinese(tokens: float) -> str:
 SHAPES: dict[str, Callable[[float], str]] = {"prose": prose, "one line": one_line, "chinese line": chinese}
 
 
-def report(_: Row, rows: Sequence[Row]) -> list[str]:
+def report(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     lines = [f"{'shape':16} {'characters':>12} {'tokens':>10}  seconds"]
     for shape in sorted({row["shape"] for row in rows}):
         own = [row for row in rows if row["shape"] == shape]
