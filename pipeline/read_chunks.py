@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pipeline.answer import Coverage, FailedChunk
 from pipeline.dispatch import Dispatcher
@@ -20,6 +20,7 @@ from pipeline.frontier import Frontier
 from pipeline.gate_chunks import gate_call, keep_chunks, relevance, yes_score
 from pipeline.map_chunks import judge_finding, map_call, read_finding, support_call
 from pipeline.model import Call, CallFailed, Completion, Stage
+from pipeline.parse_outcomes import warmer
 from pipeline.run import Request, Resources
 from pipeline.split_document import Chunk
 from pipeline.tasks import Task
@@ -175,9 +176,7 @@ class Reading:
         return None
 
     async def _ask_again(self, index: int) -> Completion | CallFailed:
-        call = self._map_call(index)
-        warmer = replace(call, sampling=replace(call.sampling, temperature=0.5, seed=1))
-        async for outcome in self.dispatcher.complete([warmer]):
+        async for outcome in self.dispatcher.complete([warmer(self._map_call(index))]):
             return outcome
         raise AssertionError("a dispatcher yields one outcome per call")
 

@@ -68,7 +68,7 @@ async def _ask(
         question=item.question,
         task=task_name(document),
         chunk_tokens=bench.options.chunk_tokens,
-        **VARIANTS[variant],
+        **{"strategy": "mapreduce", **VARIANTS[variant]},
     )
     tally = _Tally(resources.dispatcher)
     try:

@@ -1,0 +1,36 @@
+"""Chooses the strategy, and says why in the plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.answer import Answer
+from pipeline.document import Document
+from pipeline.run import Plan, Request, Resources, Strategy
+from pipeline.strategies.direct import Direct, excess_tokens, whole_call
+from pipeline.strategies.map_reduce import MapReduce
+
+
+class Auto:
+    """One call if the document fits it, else the strategy for the kind of work."""
+
+    name = "auto"
+
+    def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
+        strategy, reason = _choose(document, request, resources)
+        return replace(strategy.plan(document, request, resources), reason=reason)
+
+    async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
+        strategy, _ = _choose(document, request, resources)
+        return await strategy.run(document, request, resources)
+
+
+def _choose(document: Document, request: Request, resources: Resources) -> tuple[Strategy, str]:
+    excess = excess_tokens(whole_call(document, request, resources), resources)
+    if request.chunk_tokens is not None:
+        because = "a chunk size was asked for"
+    elif excess <= 0:
+        return Direct(), "chosen because the document fits one call"
+    else:
+        because = f"the document is {excess:,} tokens too long for one call"
+    return MapReduce(), f"chosen because {because}"
