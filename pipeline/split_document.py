@@ -193,5 +193,9 @@ def make_chunk(index: int, sentences: Sequence[Sentence], tokenizer: Tokenizer) 
         span=Span(sentences[0].span.start, sentences[-1].span.end),
         sentences=tuple(sentences),
         numbered_token_ids=ids,
-        affinity=hashlib.sha256(ids.tobytes()).hexdigest()[:16],
+        affinity=affinity_of(ids),
     )
+
+
+def affinity_of(token_ids: array[int]) -> str:
+    return hashlib.sha256(token_ids.tobytes()).hexdigest()[:16]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from pipeline.answer import Answer
 from pipeline.build_answer import build_answer
+from pipeline.choose_chunks import choose_chunks
 from pipeline.collapse_findings import Collapse, collapse_findings
 from pipeline.document import Document
 from pipeline.errors import QuestionTooLong
@@ -27,7 +28,7 @@ from pipeline.read_chunks import Reading
 from pipeline.reduce_findings import Conclusion, conclude_from_one, reduce_findings, same_answer
 from pipeline.render_findings import RENDERED_TOKENS
 from pipeline.run import Plan, Request, Resources
-from pipeline.split_document import NO_CHUNK, Chunk, split_document
+from pipeline.split_document import NO_CHUNK, Chunk
 from pipeline.tasks import Task, task_for
 
 PROVISIONAL_PROBABILITY = 0.5
@@ -118,11 +119,10 @@ def encode_question(request: Request, resources: Resources) -> Sequence[int]:
 def _split(
     document: Document, request: Request, resources: Resources, task: Task, question_ids: Sequence[int]
 ) -> Sequence[Chunk]:
-    """Chunk size: what was asked for, else the model's own; never more than fits beside the question."""
     tokenizer = resources.tokenizer
     fixed = map_call(NO_CHUNK, question_ids, task, request, tokenizer).prompt.token_ids
     room = resources.budget.room_tokens(fixed_tokens=len(fixed), output_tokens=task.map_output_tokens)
-    return split_document(document, tokenizer, min(request.chunk_tokens or resources.chunk_tokens, room))
+    return choose_chunks(document, request, resources, room)
 
 
 class _FirstAnswers:
