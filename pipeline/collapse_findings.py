@@ -179,6 +179,14 @@ def merge_evidence(findings: Sequence[Finding], most: int) -> tuple[Evidence, ..
     return tuple(sorted(list(places.values())[:most], key=lambda e: e.span.start if e.span else 0))
 
 
+def spread_evidence(evidence: Sequence[Evidence], most: int) -> tuple[Evidence, ...]:
+    """At most `most` located quotes, taken evenly from all: for answers that rest on the whole document."""
+    located = [quote for quote in evidence if quote.span is not None]
+    if len(located) <= most:
+        return tuple(located)
+    return tuple(located[place * len(located) // most] for place in range(most))
+
+
 def _collapse_call(group: list[Finding], collapse: Collapse) -> Call:
     tokenizer, task = collapse.resources.tokenizer, collapse.task
     rendered = [render_finding(f, n, collapse.chunks, tokenizer) for n, f in enumerate(group, start=1)]

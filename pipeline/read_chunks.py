@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.answer import Coverage, FailedChunk
+from pipeline.coverage import failed_chunk
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
@@ -194,6 +195,4 @@ class Reading:
         return not finding.is_empty and finding.probability >= self.resources.calibration.keep_probability
 
     def _fail(self, index: int, stage: Stage, failed: CallFailed) -> None:
-        self.failed[index] = FailedChunk(
-            index=index, span=self.chunks[index].span, stage=stage, error=failed.error, message=failed.message
-        )
+        self.failed[index] = failed_chunk(self.chunks[index], failed, stage)

@@ -7,7 +7,9 @@ from pipeline.run import Strategy
 from pipeline.strategies.auto import Auto
 from pipeline.strategies.direct import Direct
 from pipeline.strategies.map_reduce import MapReduce
+from pipeline.strategies.map_rerank import MapRerank
 from pipeline.strategies.reference import Reference
+from pipeline.strategies.refine import Refine
 from pipeline.strategies.truncate import Keep, Truncate
 
 STRATEGIES: dict[str, Strategy] = {
@@ -17,6 +19,8 @@ STRATEGIES: dict[str, Strategy] = {
     "truncate_head": Truncate("truncate_head", Keep.HEAD),
     "truncate_tail": Truncate("truncate_tail", Keep.TAIL),
     "mapreduce": MapReduce(),
+    "refine": Refine(),
+    "map_rerank": MapRerank(),
     "reference": Reference(),
 }
 
