@@ -136,7 +136,8 @@ async def _merge_group(group: list[Finding], collapse: Collapse, depth: int) -> 
         return group[0]
     merged = await _merge_by_model(group, collapse)
     indices = tuple(sorted({index for finding in group for index in finding.chunk_indices}))
-    collapse.resources.emit(Collapsed(depth=depth, chunk_indices=indices))
+    text = merged.answer if merged else ""
+    collapse.resources.emit(Collapsed(depth=depth, chunk_indices=indices, text=text))
     if merged is None or merged.is_empty:  # a merge must not lose everything
         collapse.dropped += len(group) - 1
         return max(group, key=lambda finding: finding.probability)

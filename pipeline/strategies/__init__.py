@@ -10,6 +10,7 @@ from pipeline.strategies.map_reduce import MapReduce
 from pipeline.strategies.map_rerank import MapRerank
 from pipeline.strategies.reference import Reference
 from pipeline.strategies.refine import Refine
+from pipeline.strategies.summarize import LANGCHAIN, Summarize
 from pipeline.strategies.truncate import Keep, Truncate
 
 STRATEGIES: dict[str, Strategy] = {
@@ -19,6 +20,8 @@ STRATEGIES: dict[str, Strategy] = {
     "truncate_head": Truncate("truncate_head", Keep.HEAD),
     "truncate_tail": Truncate("truncate_tail", Keep.TAIL),
     "mapreduce": MapReduce(),
+    "summarize": Summarize(),
+    "langchain": Summarize(LANGCHAIN),
     "refine": Refine(),
     "map_rerank": MapRerank(),
     "reference": Reference(),

@@ -9,6 +9,8 @@ from pipeline.document import Document
 from pipeline.run import Plan, Request, Resources, Strategy
 from pipeline.strategies.direct import Direct, excess_tokens, whole_call
 from pipeline.strategies.map_reduce import MapReduce
+from pipeline.strategies.summarize import Summarize
+from pipeline.tasks import task_for
 
 
 class Auto:
@@ -33,4 +35,6 @@ def _choose(document: Document, request: Request, resources: Resources) -> tuple
         return Direct(), "chosen because the document fits one call"
     else:
         because = f"the document is {excess:,} tokens too long for one call"
+    if task_for(request.task, request.question).free_text:
+        return Summarize(), f"chosen for the task {request.task}, because {because}"
     return MapReduce(), f"chosen because {because}"

@@ -206,6 +206,7 @@ def test_kept_sentences_fit_and_one_more_would_not(sizes: Sequence[int], room: i
         (SHORT, "question_answering", "direct", "fits one call"),
         (SHORT, "summarization", "direct", "fits one call"),
         (LONG, "question_answering", "mapreduce", "tokens too long"),
+        (LONG, "summarization", "summarize", "for the task summarization"),
     ],
 )
 def test_auto_chooses_by_length_and_task_and_says_why(document: Document, task: str, chosen: str, because: str) -> None:
