@@ -7,6 +7,7 @@ from dataclasses import replace
 from pipeline.answer import Answer
 from pipeline.document import Document
 from pipeline.run import Plan, Request, Resources, Strategy
+from pipeline.split_document import encode_sentences
 from pipeline.strategies.direct import Direct, excess_tokens, whole_call
 from pipeline.strategies.map_reduce import MapReduce
 from pipeline.strategies.summarize import Summarize
@@ -28,13 +29,21 @@ class Auto:
 
 
 def _choose(document: Document, request: Request, resources: Resources) -> tuple[Strategy, str]:
-    excess = excess_tokens(whole_call(document, request, resources), resources)
+    tokens = sum(len(sentence.token_ids) for sentence in encode_sentences(document, resources.tokenizer))
     if request.chunk_tokens is not None:
         because = "a chunk size was asked for"
-    elif excess <= 0:
-        return Direct(), "chosen because the document fits one call"
+    elif _fits_one_call(tokens, document, request, resources):
+        return Direct(), f"chosen because the document's {tokens:,} tokens fit one call"
     else:
-        because = f"the document is {excess:,} tokens too long for one call"
+        because = f"the document's {tokens:,} tokens do not fit one call"
     if task_for(request.task, request.question).free_text:
         return Summarize(), f"chosen for the task {request.task}, because {because}"
     return MapReduce(), f"chosen because {because}"
+
+
+def _fits_one_call(tokens: int, document: Document, request: Request, resources: Resources) -> bool:
+    """The call itself is put together only for documents that might fit."""
+    return (
+        tokens < resources.budget.context_tokens
+        and excess_tokens(whole_call(document, request, resources), resources) <= 0
+    )

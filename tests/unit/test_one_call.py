@@ -203,9 +203,9 @@ def test_kept_sentences_fit_and_one_more_would_not(sizes: Sequence[int], room: i
 @pytest.mark.parametrize(
     ("document", "task", "chosen", "because"),
     [
-        (SHORT, "question_answering", "direct", "fits one call"),
-        (SHORT, "summarization", "direct", "fits one call"),
-        (LONG, "question_answering", "mapreduce", "tokens too long"),
+        (SHORT, "question_answering", "direct", "fit one call"),
+        (SHORT, "summarization", "direct", "fit one call"),
+        (LONG, "question_answering", "mapreduce", "do not fit one call"),
         (LONG, "summarization", "summarize", "for the task summarization"),
     ],
 )

@@ -110,7 +110,7 @@ async def test_summaries_too_long_are_collapsed_in_balanced_groups() -> None:
     assert answer.warnings == ()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     chunks=st.integers(1, 40),
     context_tokens=st.sampled_from([2600, 3000, 5000, 8192]),
