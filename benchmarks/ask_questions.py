@@ -32,7 +32,9 @@ async def ask_item(
     if bench.results.has(key):
         return
     sized = replace(resources, chunk_tokens=bench.options.chunk_tokens or resources.chunk_tokens)
-    request = Request(question=item.question, task=task_name(document, item), **variant.request)
+    request = Request(
+        question=item.question, task=task_name(document, item), **{"strategy": "mapreduce", **variant.request}
+    )
     text = Document.from_text(document.text, document.name)
     measured = await measure_run(bench, text, request, variant.resources(sized))
     if isinstance(measured, str):

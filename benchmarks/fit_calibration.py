@@ -54,7 +54,7 @@ def calibration_lines(header: Row, rows: Sequence[Row]) -> list[str]:
         f"  current        {_quality(findings, [before] * len(findings), clip_nats)}",
         f"  fitted         {_quality(findings, [weights] * len(findings), clip_nats)}",
         f"  held out       {_quality(*held_out, clip_nats)}  (each document scored without itself)",
-        *(f"  without {part:<7}{quality}  (held out, fitted again)" for part, quality in blanked.items()),
+        *(f"  without {part:<8}{quality}  (held out, fitted again)" for part, quality in blanked.items()),
         "[calibration]",
         f"gate = {weights.gate:.3f}",
         f"support = {weights.support:.3f}",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.answer import Coverage, FailedChunk
 from pipeline.calibrate import Calibration
+from pipeline.coverage import failed_chunk
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
@@ -21,6 +22,7 @@ from pipeline.frontier import Frontier
 from pipeline.gate_chunks import gate_call, keep_chunks, relevance, yes_score
 from pipeline.map_chunks import judge_finding, map_call, read_finding, support_call
 from pipeline.model import Call, CallFailed, Completion, Stage
+from pipeline.parse_outcomes import warmer
 from pipeline.run import Request, Resources
 from pipeline.split_document import Chunk
 from pipeline.tasks import Task
@@ -190,9 +192,7 @@ class Reading:
         return None
 
     async def _ask_again(self, index: int) -> Completion | CallFailed:
-        call = self._map_call(index)
-        warmer = replace(call, sampling=replace(call.sampling, temperature=0.5, seed=1))
-        async for outcome in self.dispatcher.complete([warmer]):
+        async for outcome in self.dispatcher.complete([warmer(self._map_call(index))]):
             return outcome
         raise AssertionError("a dispatcher yields one outcome per call")
 
@@ -210,6 +210,4 @@ class Reading:
         return not finding.is_empty and finding.probability >= self.calibration.keep_probability
 
     def _fail(self, index: int, stage: Stage, failed: CallFailed) -> None:
-        self.failed[index] = FailedChunk(
-            index=index, span=self.chunks[index].span, stage=stage, error=failed.error, message=failed.message
-        )
+        self.failed[index] = failed_chunk(self.chunks[index], failed, stage)

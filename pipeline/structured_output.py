@@ -38,6 +38,17 @@ class ParsedFields:
         values = self.fields.get(name)
         return [v for v in values if isinstance(v, str) and v.strip()] if isinstance(values, list) else []
 
+    def flag(self, name: str) -> bool:
+        """False too if the output does not say."""
+        return self.fields.get(name) is True
+
+    def score(self, name: str, largest: int) -> int | None:
+        """A whole number from 0 to `largest`, moved to the nearer end if outside; None if the output gives none."""
+        value = self.fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return round(min(largest, max(0, value)))
+
     def confidence(self, name: str = "confidence") -> int:
         """1 to 5; 3 if the output does not say."""
         value = self.fields.get(name)
@@ -67,7 +78,13 @@ def text_list(most: int, *, least: int = 0) -> Schema:
 
 
 TEXT: Schema = {"type": "string"}
+FLAG: Schema = {"type": "boolean"}
 CONFIDENCE: Schema = {"type": "integer", "minimum": 1, "maximum": 5}
+
+
+def whole_number(largest: int) -> Schema:
+    """From 0 on."""
+    return {"type": "integer", "minimum": 0, "maximum": largest}
 
 
 def one_of(values: Sequence[str]) -> Schema:

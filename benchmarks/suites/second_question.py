@@ -66,7 +66,7 @@ async def _timed(served: Served, document: BenchDocument, question: str) -> _Tim
             first_provisional.append(time.monotonic() - started)
 
     text = Document.from_text(document.text, document.name)
-    request = Request(question=question, task=task_name(document))
+    request = Request(question=question, task=task_name(document), strategy="mapreduce")
     answer = await ask(text, request, replace(served.resources, emit=listen))
     return _Timing(
         answer=answer,

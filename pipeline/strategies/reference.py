@@ -11,20 +11,20 @@ import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
-from pipeline.answer import Answer, Coverage, FailedChunk, confidence_of
+from pipeline.answer import Answer, FailedChunk, confidence_of
+from pipeline.coverage import coverage_of, failed_chunk
 from pipeline.document import Document
 from pipeline.errors import CollapseStalled
 from pipeline.finding import Evidence
 from pipeline.locate_evidence import locate_quote
 from pipeline.meter import Meter
 from pipeline.model import Call, CallFailed, Completion, Outcome, Sampling, Stage
-from pipeline.prompt import PromptTemplate, chat_prompt
+from pipeline.prompt import chat_prompt
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import Chunk, split_document
 from pipeline.strategies.map_reduce import encode_question
+from pipeline.tasks import load_prompt
 
 CALL_TOKENS = 4096
 OUTPUT_TOKENS = 300
@@ -92,12 +92,7 @@ class Reference:
             confidence=confidence_of(probability),
             probability=probability,
             evidence=tuple(evidence for piece in pieces for evidence in piece.evidence) if text else (),
-            coverage=Coverage(
-                chunks=len(chunks),
-                chunks_read=len(chunks) - len(failed),
-                chunks_extracted=len(chunks) - len(failed),
-                failed_chunks=tuple(failed),
-            ),
+            coverage=coverage_of(chunks, failed),
             usage=dict(meter.usage),
             seconds=meter.seconds,
             total_seconds=meter.elapsed_s(),
@@ -115,14 +110,8 @@ def read_heading(text: str, heading: str) -> str:
     return rest[: end.start() if end else None].strip().strip("*").strip()
 
 
-@cache
-def _template(stage: str) -> PromptTemplate:
-    path = files("pipeline.tasks") / "reference" / f"{stage}.md"
-    return PromptTemplate.parse(f"reference/{stage}", path.read_text("utf-8").rstrip("\n"))
-
-
 def _call(stage: Stage, values: dict[str, Sequence[int]], resources: Resources, chunk_index: int | None = None) -> Call:
-    ids = _template(stage.value).encode(resources.tokenizer, values)
+    ids = load_prompt("reference", stage.value).encode(resources.tokenizer, values)
     return Call(
         prompt=chat_prompt(resources.tokenizer, own=[ids]),
         sampling=Sampling(max_output_tokens=OUTPUT_TOKENS, temperature=TEMPERATURE, seed=chunk_index or 0),
@@ -159,15 +148,7 @@ async def _map(
         if isinstance(outcome, Completion):
             pieces.append(_Piece(text=outcome.text, evidence=_locate(document, chunk, outcome.text)))
         else:
-            failed.append(
-                FailedChunk(
-                    index=chunk.index,
-                    span=chunk.span,
-                    stage=Stage.MAP,
-                    error=outcome.error,
-                    message=outcome.message,
-                )
-            )
+            failed.append(failed_chunk(chunk, outcome))
     return pieces, failed
 
 

@@ -8,14 +8,17 @@ known.md     the question together with what another part says, for a second rou
 support.md   evidence alone: does it state the answer?
 collapse.md  several findings into one
 reduce.md    the surviving findings into the answer
+direct_header.md, direct.md  before and after a document that is read in one call
 task.toml    which stages run, how long outputs may be
+
+Folders named like a strategy hold the prompts that only this strategy has.
 """
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -41,6 +44,8 @@ _SLOTS = {
     "support": frozenset({"evidence", "question"}),
     "collapse": frozenset({"findings", "question"}),
     "reduce": frozenset({"findings", "question"}),
+    "direct_header": frozenset[str](),
+    "direct": frozenset({"question"}),
 }
 
 
@@ -57,6 +62,8 @@ class Task:
     support: PromptTemplate
     collapse: PromptTemplate
     reduce: PromptTemplate
+    direct_header: PromptTemplate
+    direct: PromptTemplate
     description: str
     gated: bool
     """False where every chunk matters: summaries, aggregation."""
@@ -93,6 +100,13 @@ def load_task(name: str) -> Task:
         assert template.slots == slots, f"{template.name} has the slots {set(template.slots)}, not {set(slots)}"
         templates[stage] = template
     return Task(name=name, **templates, **settings)
+
+
+@cache
+def load_prompt(strategy: str, name: str) -> PromptTemplate:
+    """A prompt that belongs to one strategy, whatever the task."""
+    text = (files(__package__) / strategy / f"{name}.md").read_text("utf-8")
+    return PromptTemplate.parse(f"{strategy}/{name}", text.rstrip("\n"))
 
 
 def task_for(name: str, question: str) -> Task:

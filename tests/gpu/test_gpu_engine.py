@@ -40,7 +40,8 @@ async def test_a_whole_document_is_read_on_every_gpu() -> None:
                 gate=GateSettings(enabled=True),
                 calibration=Calibration(keep_probability=0.0),
             )
-            answer = await ask(document, Request(question="What does a failing assert statement raise?"), resources)
+            request = Request(question="What does a failing assert statement raise?", strategy="mapreduce")
+            answer = await ask(document, request, resources)
         finally:
             running.stop()
     assert answer.coverage.failed_chunks == ()

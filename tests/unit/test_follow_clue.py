@@ -49,7 +49,9 @@ async def run(script: Script, facts: dict[int, str]) -> tuple[Answer, ScriptedMo
     document = fact_document(facts)
     resources = make_resources(dispatcher=InlineDispatcher(model))
     strict = Calibration(intercept=-3.9, gate=0.7, support=0.8, words=0.4, keep_probability=0.2)
-    answer = await ask(document, Request(question=QUESTION), replace(resources, calibration=strict))
+    answer = await ask(
+        document, Request(question=QUESTION, strategy="mapreduce"), replace(resources, calibration=strict)
+    )
     return answer, model, document.text
 
 
