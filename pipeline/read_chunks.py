@@ -52,8 +52,6 @@ class Reading:
     """Relevance of each gated chunk, in nats."""
     mapped: set[int] = field(default_factory=set)
     failed: dict[int, FailedChunk] = field(default_factory=dict)
-    dropped: list[Finding] = field(default_factory=list)
-    """What was found and not supported: no answer, but perhaps a step towards one (`follow_clue.py`)."""
 
     def __post_init__(self) -> None:
         self.frontier = Frontier(len(self.chunks))
@@ -158,8 +156,6 @@ class Reading:
         if finding is not None and not finding.is_empty:
             finding = await self._judged(replace(finding, evidence=finding.evidence + self.known))
         kept = finding if finding is not None and self._is_kept(finding) else None
-        if finding is not None and kept is None and not finding.is_empty:
-            self.dropped.append(finding)
         self.resources.emit(ChunkMapped(chunk_index=index, finding=kept))
         if kept is not None:
             self.on_finding(kept)
