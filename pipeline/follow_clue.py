@@ -23,19 +23,19 @@ async def follow_clue(reading: Reading) -> list[Finding]:
     if clue is None:
         return []
     nearest = _nearest_chunks(reading, clue)
-    return await _with_clue(reading, clue).read_some(nearest[: reading.resources.gate.keep_at_least])
+    return await _with_clue(reading, clue).read_some(nearest[: reading.run.resources.gate.keep_at_least])
 
 
 def _find_clue(reading: Reading) -> Evidence | None:
     """The sentence closest to the question; none if no sentence shares a word with it."""
-    sentences = [(chunk.index, sentence) for chunk in reading.chunks for sentence in chunk.sentences]
-    scores = score_words(reading.document, [sentence for _, sentence in sentences], reading.request.question)
+    sentences = [(chunk.index, sentence) for chunk in reading.run.chunks for sentence in chunk.sentences]
+    scores = score_words(reading.run.document, [sentence for _, sentence in sentences], reading.run.request.question)
     place = best_first(scores)[0]
     if scores[place] <= 0:
         return None
     chunk_index, sentence = sentences[place]
     return Evidence(
-        quote=reading.document.slice(sentence.span),
+        quote=reading.run.document.slice(sentence.span),
         chunk_index=chunk_index,
         span=sentence.span,
         alignment=Alignment.CLUE,
@@ -44,10 +44,10 @@ def _find_clue(reading: Reading) -> Evidence | None:
 
 def _nearest_chunks(reading: Reading, clue: Evidence) -> list[int]:
     """Chunks by their sentence closest to question and clue. The clue's own was read with the clue in it."""
-    others = [chunk for chunk in reading.chunks if chunk.index != clue.chunk_index]
+    others = [chunk for chunk in reading.run.chunks if chunk.index != clue.chunk_index]
     sentences = [(chunk.index, sentence) for chunk in others for sentence in chunk.sentences]
-    both = f"{reading.request.question} {clue.quote}"
-    scores = score_words(reading.document, [sentence for _, sentence in sentences], both)
+    both = f"{reading.run.request.question} {clue.quote}"
+    scores = score_words(reading.run.document, [sentence for _, sentence in sentences], both)
     ranked = (sentences[place][0] for place in best_first(scores) if scores[place] > 0)
     return list(dict.fromkeys(ranked))
 
@@ -57,10 +57,9 @@ def _with_clue(reading: Reading, clue: Evidence) -> Reading:
 
     The gate's scores are left out: they say how relevant a chunk is to the question without the clue.
     """
-    tokenizer = reading.resources.tokenizer
+    run = reading.run
     text = clue.quote.strip()
-    question_ids = reading.task.known.encode(
-        tokenizer, {"question": reading.question_ids, "known": tokenizer.encode_content(text)}
-    )
-    request = replace(reading.request, question=f"{reading.request.question} {text}")
-    return replace(reading, question_ids=question_ids, request=request, known=(clue,), scores={})
+    values = {"question": run.question_ids, "known": run.tokenizer.encode_content(text)}
+    question_ids = run.task.known.encode(run.tokenizer, values)
+    request = replace(run.request, question=f"{run.request.question} {text}")
+    return replace(reading, run=replace(run, question_ids=question_ids, request=request), known=(clue,), scores={})

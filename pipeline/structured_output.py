@@ -7,6 +7,7 @@ string may run into the token limit, and a truncated object is closed by the par
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from pipeline.errors import MalformedOutput
 from pipeline.model import Completion
 
 Schema = dict[str, Any]
+
+WORDS_PER_TOKEN = 0.6
+"""What a model is asked to keep to: of English in common vocabularies 0.75, less what the JSON around it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +42,22 @@ class ParsedFields:
         values = self.fields.get(name)
         return [v for v in values if isinstance(v, str) and v.strip()] if isinstance(values, list) else []
 
-    def flag(self, name: str) -> bool:
-        """False too if the output does not say."""
-        return self.fields.get(name) is True
-
-    def score(self, name: str, largest: int) -> int | None:
-        """A whole number from 0 to `largest`, moved to the nearer end if outside; None if the output gives none."""
+    def number(self, name: str) -> int | None:
+        """The nearest whole number; None if the output gives none."""
         value = self.fields.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return None
-        return round(min(largest, max(0, value)))
+        return round(value)
+
+    def flag(self, name: str, *, missing: bool = False) -> bool:
+        """`missing` if the output does not say."""
+        value = self.fields.get(name)
+        return value if isinstance(value, bool) else missing
 
     def confidence(self, name: str = "confidence") -> int:
         """1 to 5; 3 if the output does not say."""
-        value = self.fields.get(name)
-        return min(5, max(1, value)) if isinstance(value, int) else 3
+        value = self.number(name)
+        return 3 if value is None else min(5, max(1, value))
 
 
 def object_schema(**properties: Schema) -> str:
@@ -68,8 +73,8 @@ def object_schema(**properties: Schema) -> str:
 
 
 def number_list(largest: int, most: int, *, least: int = 0) -> Schema:
-    """From `least` to `most` numbers, each from 1 to `largest`."""
-    number = {"type": "integer", "minimum": 1, "maximum": largest}
+    """From `least` to `most` numbers, each from 1 to `largest`, which counts as 1 where there is nothing to number."""
+    number = {"type": "integer", "minimum": 1, "maximum": max(1, largest)}
     return {"type": "array", "items": number, "minItems": least, "maxItems": most}
 
 
@@ -82,13 +87,17 @@ FLAG: Schema = {"type": "boolean"}
 CONFIDENCE: Schema = {"type": "integer", "minimum": 1, "maximum": 5}
 
 
-def whole_number(largest: int) -> Schema:
-    """From 0 on."""
-    return {"type": "integer", "minimum": 0, "maximum": largest}
+def whole_number(largest: int, *, least: int = 0) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": largest}
 
 
 def one_of(values: Sequence[str]) -> Schema:
     return {"type": "string", "enum": list(values)}
+
+
+def answer_schema(letters: Sequence[str], *, may_be_empty: bool = True) -> Schema:
+    """Text; where there are options one of their letters, or "" for none of them."""
+    return one_of([*letters, ""] if may_be_empty else letters) if letters else TEXT
 
 
 def parse_fields(completion: Completion) -> ParsedFields:

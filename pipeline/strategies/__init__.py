@@ -5,7 +5,10 @@ from __future__ import annotations
 from pipeline.errors import UnknownName
 from pipeline.run import Strategy
 from pipeline.strategies.auto import Auto
+from pipeline.strategies.chain_of_agents import ChainOfAgents
 from pipeline.strategies.direct import Direct
+from pipeline.strategies.lc_boost import LCBoost
+from pipeline.strategies.longagent import LongAgent
 from pipeline.strategies.map_reduce import MapReduce
 from pipeline.strategies.map_rerank import MapRerank
 from pipeline.strategies.reference import Reference
@@ -25,6 +28,13 @@ STRATEGIES: dict[str, Strategy] = {
     "refine": Refine(),
     "map_rerank": MapRerank(),
     "reference": Reference(),
+    "longagent": LongAgent(),
+    "lc_boost": LCBoost(),
+    "chain_of_agents": ChainOfAgents(),
+    "chain_of_agents_both_ways": ChainOfAgents(
+        name="chain_of_agents_both_ways", orders=("ltr", "rtl"), selector="judge"
+    ),
+    "chain_of_agents_five_orders": ChainOfAgents(name="chain_of_agents_five_orders", orders=(1, 2, 3, 4, 5)),
 }
 
 

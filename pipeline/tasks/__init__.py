@@ -11,7 +11,7 @@ reduce.md    the surviving findings into the answer
 direct_header.md, direct.md  before and after a document that is read in one call
 task.toml    which stages run, how long outputs may be
 
-Folders named like a strategy hold the prompts that only this strategy has.
+Folders named after a strategy (`reference`, `longagent`, ...) hold its own prompts, and `notes` what several share.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class Task:
     reduce_output_tokens: int
     yes: str
     no: str
+    language_rule: str
+    """Ends a strategy's own prompt, which is English, where the answer is to be in another language."""
 
 
 @lru_cache
@@ -102,18 +104,18 @@ def load_task(name: str) -> Task:
     return Task(name=name, **templates, **settings)
 
 
-@cache
-def load_prompt(strategy: str, name: str) -> PromptTemplate:
-    """A prompt that belongs to one strategy, whatever the task."""
-    text = (files(__package__) / strategy / f"{name}.md").read_text("utf-8")
-    return PromptTemplate.parse(f"{strategy}/{name}", text.rstrip("\n"))
-
-
 def task_for(name: str, question: str) -> Task:
     """The task `name`, in the question's language: question answering has Chinese prompts too."""
     wide = sum("\u3400" <= character <= "\u9fff" for character in question)
     chinese = name == "question_answering" and wide * 3 > len(question)
     return load_task("question_answering_zh" if chinese else name)
+
+
+@cache
+def load_prompt(folder: str, name: str, language_rule: str = "") -> PromptTemplate:
+    """A prompt that belongs to a strategy, whatever the task; `PromptTemplate.encode` checks its slots."""
+    text = (files(__package__) / folder / f"{name}.md").read_text("utf-8").rstrip("\n")
+    return PromptTemplate.parse(f"{folder}/{name}", f"{text}\n{language_rule}".rstrip("\n"))
 
 
 def _read(task: str, file_name: str) -> str:
