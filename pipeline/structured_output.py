@@ -38,6 +38,15 @@ class ParsedFields:
         values = self.fields.get(name)
         return [v for v in values if isinstance(v, str) and v.strip()] if isinstance(values, list) else []
 
+    def number(self, name: str) -> int | None:
+        value = self.fields.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def flag(self, name: str) -> bool | None:
+        """None if the output does not say."""
+        value = self.fields.get(name)
+        return value if isinstance(value, bool) else None
+
     def confidence(self, name: str = "confidence") -> int:
         """1 to 5; 3 if the output does not say."""
         value = self.fields.get(name)
@@ -62,12 +71,17 @@ def number_list(largest: int, most: int, *, least: int = 0) -> Schema:
     return {"type": "array", "items": number, "minItems": least, "maxItems": most}
 
 
+def number_up_to(largest: int, *, least: int = 1) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": largest}
+
+
 def text_list(most: int, *, least: int = 0) -> Schema:
     return {"type": "array", "items": {"type": "string"}, "minItems": least, "maxItems": most}
 
 
 TEXT: Schema = {"type": "string"}
 CONFIDENCE: Schema = {"type": "integer", "minimum": 1, "maximum": 5}
+FLAG: Schema = {"type": "boolean"}
 
 
 def one_of(values: Sequence[str]) -> Schema:

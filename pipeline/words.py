@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+_ARTICLES = frozenset({"a", "an", "the"})
 _WORD = re.compile(r"[^\W_]+")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _GROUPED = re.compile(r"(?<=\d)[,\u202f\u00a0'](?=\d{3}(?!\d))")
@@ -20,6 +21,11 @@ def words_of(text: str) -> list[str]:
         else:
             words.append(word)
     return words
+
+
+def answer_key(text: str) -> str:
+    """Equal for answers that differ in case, punctuation and articles only; what has no words stands for itself."""
+    return " ".join(word for word in words_of(text) if word not in _ARTICLES) or text.strip()
 
 
 def contains_words(words: list[str], wanted: list[str]) -> bool:

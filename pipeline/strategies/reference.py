@@ -11,8 +11,6 @@ import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 from pipeline.answer import Answer, Coverage, FailedChunk, confidence_of
 from pipeline.document import Document
@@ -21,10 +19,11 @@ from pipeline.finding import Evidence
 from pipeline.locate_evidence import locate_quote
 from pipeline.meter import Meter
 from pipeline.model import Call, CallFailed, Completion, Outcome, Sampling, Stage
-from pipeline.prompt import PromptTemplate, chat_prompt
+from pipeline.prompt import chat_prompt
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import Chunk, split_document
 from pipeline.strategies.map_reduce import encode_question
+from pipeline.tasks import load_prompt
 
 CALL_TOKENS = 4096
 OUTPUT_TOKENS = 300
@@ -115,14 +114,8 @@ def read_heading(text: str, heading: str) -> str:
     return rest[: end.start() if end else None].strip().strip("*").strip()
 
 
-@cache
-def _template(stage: str) -> PromptTemplate:
-    path = files("pipeline.tasks") / "reference" / f"{stage}.md"
-    return PromptTemplate.parse(f"reference/{stage}", path.read_text("utf-8").rstrip("\n"))
-
-
 def _call(stage: Stage, values: dict[str, Sequence[int]], resources: Resources, chunk_index: int | None = None) -> Call:
-    ids = _template(stage.value).encode(resources.tokenizer, values)
+    ids = load_prompt("reference", stage.value).encode(resources.tokenizer, values)
     return Call(
         prompt=chat_prompt(resources.tokenizer, own=[ids]),
         sampling=Sampling(max_output_tokens=OUTPUT_TOKENS, temperature=TEMPERATURE, seed=chunk_index or 0),

@@ -8,13 +8,15 @@ support.md   evidence alone: does it state the answer?
 collapse.md  several findings into one
 reduce.md    the surviving findings into the answer
 task.toml    which stages run, how long outputs may be
+
+Folders named after a strategy (`reference`, `longagent`, ...) hold its own prompts, and `notes` what several share.
 """
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -97,6 +99,12 @@ def task_for(name: str, question: str) -> Task:
     wide = sum("\u3400" <= character <= "\u9fff" for character in question)
     chinese = name == "question_answering" and wide * 3 > len(question)
     return load_task("question_answering_zh" if chinese else name)
+
+
+@cache
+def load_prompt(folder: str, name: str) -> PromptTemplate:
+    """A prompt of a strategy that has prompts of its own; `PromptTemplate.encode` checks its slots."""
+    return PromptTemplate.parse(f"{folder}/{name}", _read(folder, f"{name}.md").rstrip("\n"))
 
 
 def _read(task: str, file_name: str) -> str:
