@@ -1,0 +1,210 @@
+"""Chain-of-Agents (arXiv 2406.02818): workers hand on notes from part to part, a manager answers from the last ones.
+
+    chunk 1 ─worker─▶ unit 1 ─┐
+    chunk 2 ──────────────────┴─worker─▶ unit 2 ─ ... ─▶ unit n ─manager─▶ answer
+
+Departs from the paper (docs/strategies.md says why): the communication unit is bounded and its room reserved, a worker
+may leave it unchanged, a failing worker passes it on and its chunk is reported, and workers point at sentences.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.answer import Answer
+from pipeline.chunk_account import ChunkAccount
+from pipeline.complete_parsed import complete_one
+from pipeline.document import Document
+from pipeline.errors import MalformedOutput
+from pipeline.events import StageStarted
+from pipeline.hand_on_notes import NoteChain, follow_path, largest_chunk_tokens, worker_call
+from pipeline.meter import Meter
+from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
+from pipeline.prompt import PromptTemplate, chat_prompt
+from pipeline.reduce_findings import NOTHING, Conclusion
+from pipeline.run import Plan, Request, Resources
+from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, conclude_from_best, cut_text
+from pipeline.split_document import split_document
+from pipeline.strategies.map_reduce import encode_question
+from pipeline.structured_output import TEXT, number_up_to, object_schema, parse_fields
+from pipeline.tasks import load_prompt, task_for
+from pipeline.words import answer_key
+
+MOST_UNIT_TOKENS = 1024
+"""Of a communication unit, as in the paper; in a context under 8,192 an eighth of it."""
+CANDIDATE_TOKENS = 200
+"""Of one path's answer and explanation before the judge."""
+JUDGE_OUTPUT_TOKENS = 120
+
+Order = Literal["ltr", "rtl"] | int
+"""First to last, last to first, or the permutation that this seed gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainOfAgents:
+    """One path per order; several are independent, and the vote or the judge chooses among their answers."""
+
+    name: str = "chain_of_agents"
+    orders: tuple[Order, ...] = ("ltr",)
+    selector: Literal["vote", "judge"] = "vote"
+
+    def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
+        chain = _prepare(document, request, resources)
+        keeper, n = chain.keeper, len(chain.chunks)
+        paths = len(chain_orders(n, self.orders))
+        judged = int(self.selector == "judge" and paths > 1)
+        unit = keeper.most_tokens
+        worker_output = worker_call(chain, None, Notes()).sampling.max_output_tokens
+        reading = sum(len(worker_call(chain, chunk, Notes()).prompt.token_ids) + unit for chunk in chain.chunks)
+        condensing = n * (worker_output + len(keeper.question_ids) + 200)
+        managing = len(_manager_call(chain, Notes()).prompt.token_ids) + unit
+        return Plan(
+            strategy=self.name,
+            reason=f"{paths} path{'s' if paths > 1 else ''} of {n} workers and a manager; up to {n} calls of each "
+            "path are for notes that grow too long",
+            document_tokens=sum(len(s.token_ids) for chunk in chain.chunks for s in chunk.sentences),
+            chunks=n,
+            calls=paths * (2 * n + 1) + judged,
+            prompt_tokens=paths * (reading + condensing + managing) + judged * _most_judge_tokens(chain, paths),
+            output_tokens=paths * (n * 2 * worker_output + keeper.output_tokens) + judged * JUDGE_OUTPUT_TOKENS,
+            depth=2 * n + 1 + judged,
+            graph=_graph(n, paths, self.selector),
+        )
+
+    async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
+        chain = _prepare(document, request, resources)
+        if not chain.chunks:
+            return chain.account.answer(NOTHING)
+        orders = chain_orders(len(chain.chunks), self.orders)
+        resources.emit(StageStarted(stage=Stage.MAP, calls=len(orders) * len(chain.chunks)))
+        async with asyncio.TaskGroup() as group:
+            paths = [group.create_task(_conclude_path(chain, order)) for order in orders]
+        conclusions = [path.result() for path in paths]
+        return chain.account.answer(await _select(conclusions, self.selector, chain))
+
+
+def chain_orders(chunks: int, orders: Sequence[Order]) -> list[list[int]]:
+    """Chunk indices of each path; orders that come out the same, as in a short document, are taken once."""
+    paths: list[list[int]] = []
+    for order in orders:
+        if order == "ltr":
+            path = list(range(chunks))
+        elif order == "rtl":
+            path = list(reversed(range(chunks)))
+        else:
+            path = _permutation(chunks, order)
+        if path not in paths:
+            paths.append(path)
+    return paths
+
+
+def _permutation(chunks: int, seed: int) -> list[int]:
+    """By hash, so that it is the same in every version of Python."""
+    return sorted(range(chunks), key=lambda index: hashlib.sha256(f"{seed}\0{index}".encode()).digest())
+
+
+def _prepare(document: Document, request: Request, resources: Resources) -> NoteChain:
+    """Everything that needs no model; a context too small for any of the prompts is found here."""
+    meter = Meter(resources.dispatcher, request.limits, resources.emit)
+    keeper = NoteKeeper(
+        question_ids=encode_question(request, resources),
+        task=task_for(request.task, request.question),
+        request=request,
+        most_tokens=min(MOST_UNIT_TOKENS, resources.budget.context_tokens // 8),
+        dispatcher=meter,
+        resources=resources,
+    )
+    room = largest_chunk_tokens(keeper)
+    chunks = split_document(document, resources.tokenizer, min(request.chunk_tokens or room, room))
+    account = ChunkAccount(chunks=chunks, meter=meter, emit=resources.emit)
+    chain = NoteChain(document=document, chunks=chunks, keeper=keeper, account=account)
+    resources.budget.room_tokens(
+        fixed_tokens=len(_manager_call(chain, Notes()).prompt.token_ids),
+        output_tokens=keeper.output_tokens,
+        at_least=keeper.most_tokens,
+    )
+    return chain
+
+
+def _manager_prompt(chain: NoteChain) -> PromptTemplate:
+    return load_prompt("chain_of_agents", "manager_summary" if chain.keeper.task.free_text else "manager")
+
+
+def _manager_call(chain: NoteChain, unit: Notes) -> Call:
+    return chain.keeper.answer_call(unit, _manager_prompt(chain))
+
+
+async def _conclude_path(chain: NoteChain, order: Sequence[int]) -> Conclusion:
+    """The manager is not called when no worker handed anything on."""
+    unit = await follow_path(chain, order)
+    if not unit.text:
+        return NOTHING
+    conclusion = await chain.keeper.answer(unit, _manager_prompt(chain))
+    chain.account.show(conclusion, "the first path to its end")
+    return conclusion
+
+
+async def _select(conclusions: Sequence[Conclusion], selector: str, chain: NoteChain) -> Conclusion:
+    """A path that found nothing has no vote: the others may have kept what it lost."""
+    found = [conclusion for conclusion in conclusions if conclusion.text]
+    if not found:
+        return conclusions[0]
+    votes = Counter(answer_key(conclusion.text) for conclusion in found)
+    best = max(found, key=lambda conclusion: votes[answer_key(conclusion.text)])  # the first among equals
+    if selector == "judge" and len(votes) > 1:
+        choice = await _judge(found, chain)
+        best = found[choice] if choice is not None else best
+    return conclude_from_best(best, [other for other in found if other is not best])
+
+
+async def _judge(found: Sequence[Conclusion], chain: NoteChain) -> int | None:
+    """Place of the chosen one; None if the judge fails, and a warning says that the vote decided."""
+
+    def read(completion: Completion) -> int:
+        number = parse_fields(completion).number("candidate") or 0
+        if not 1 <= number <= len(found):
+            raise MalformedOutput(f"There is no candidate {number}.")
+        return number - 1
+
+    result = await complete_one(_judge_call(chain, found), read, chain.account.meter, repairs=REPAIRS)
+    if isinstance(result, CallFailed):
+        chain.account.warnings.append(f"The judge failed, so the vote decided: {result.message}")
+        return None
+    return result
+
+
+def _judge_call(chain: NoteChain, found: Sequence[Conclusion]) -> Call:
+    resources, keeper = chain.keeper.resources, chain.keeper
+    lines = [
+        f"Answer {number}: {cut_text(f'{one.text} ({one.explanation})', CANDIDATE_TOKENS, resources.tokenizer)}"
+        for number, one in enumerate(found, start=1)
+    ]
+    values = {"candidates": resources.tokenizer.encode_content("\n".join(lines)), "question": keeper.question_ids}
+    schema = object_schema(reason=TEXT, candidate=number_up_to(len(found)))
+    prompt = chat_prompt(
+        resources.tokenizer, own=[load_prompt("chain_of_agents", "judge").encode(resources.tokenizer, values)]
+    )
+    sampling = Sampling(max_output_tokens=JUDGE_OUTPUT_TOKENS, json_schema=schema)
+    return resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
+
+
+def _most_judge_tokens(chain: NoteChain, paths: int) -> int:
+    return len(_judge_call(chain, [NOTHING] * paths).prompt.token_ids) + paths * CANDIDATE_TOKENS
+
+
+def _graph(chunks: int, paths: int, selector: str) -> str:
+    """The chain as Mermaid text; the links between the first and the last worker are left out."""
+    lines = ["flowchart LR", f"    document --> split[{chunks} chunks]"]
+    for path in range(1, paths + 1):
+        first, last, manager = f"first{path}[worker 1]", f"last{path}[worker {chunks}]", f"manager{path}[manager]"
+        lines.append(f"    split --> {first} -- notes --> {last} -- notes --> {manager}")
+        lines.append(
+            f"    manager{path} --> " + (f"select[{selector}]" if paths > 1 else "answer[answer with evidence]")
+        )
+    lines += ["    select --> answer[answer with evidence]"] if paths > 1 else []
+    return "\n".join(lines)
