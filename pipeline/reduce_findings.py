@@ -72,7 +72,7 @@ async def reduce_findings(findings: Sequence[Finding], collapse: Collapse, lette
             break
         if parsed.text("answer"):
             named = [findings[n - 1] for n in parsed.numbers("findings") if 1 <= n <= len(findings)]
-            return _conclusion(parsed.text("answer"), parsed.text("explanation"), named or list(findings), findings)
+            return conclude(parsed.text("answer"), parsed.text("explanation"), named or list(findings), findings)
         if not parsed.truncated:
             return NOTHING
     return conclude_from_one(best, findings, "The last step failed; this is the most probable single finding.")
@@ -82,7 +82,8 @@ def _is_decisive(best: Finding, findings: Sequence[Finding]) -> bool:
     return best.probability >= DECISIVE_PROBABILITY and not _conflicts(best.answer, findings)
 
 
-def _conclusion(text: str, explanation: str, named: list[Finding], findings: Sequence[Finding]) -> Conclusion:
+def conclude(text: str, explanation: str, named: Sequence[Finding], findings: Sequence[Finding]) -> Conclusion:
+    """An answer made from the `named` of the `findings`; it is as probable as the best of those that agree with it."""
     agreeing = [finding for finding in named if same_answer(finding.answer, text)] or named
     return Conclusion(
         text=text,
