@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipeline.errors import UnknownName
 from pipeline.run import Strategy
 from pipeline.strategies.chain_of_agents import ChainOfAgents
+from pipeline.strategies.lc_boost import LCBoost
 from pipeline.strategies.longagent import LongAgent
 from pipeline.strategies.map_reduce import MapReduce
 from pipeline.strategies.reference import Reference
@@ -13,6 +14,7 @@ STRATEGIES: dict[str, Strategy] = {
     "mapreduce": MapReduce(),
     "reference": Reference(),
     "longagent": LongAgent(),
+    "lc_boost": LCBoost(),
     "chain_of_agents": ChainOfAgents(),
     "chain_of_agents_both_ways": ChainOfAgents(
         name="chain_of_agents_both_ways", orders=("ltr", "rtl"), selector="judge"

@@ -1,0 +1,250 @@
+"""LC-Boost (arXiv 2405.15318): a short-context model decides for itself which parts of a document to look at.
+
+    task reasoning ─▶ look at a chunk ─▶ retrieve, move: another chunk
+                                      ─▶ append, update: the notes, then another chunk
+                                      ─▶ answer ─▶ done;  aggregate, or nothing left ─▶ answer from the notes
+
+An adaptation: the authors published no code and the prompts are ours; docs/strategies.md says what follows the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipeline.answer import Answer
+from pipeline.chunk_account import ChunkAccount
+from pipeline.document import Document
+from pipeline.events import StageStarted
+from pipeline.finding import Evidence, Finding
+from pipeline.map_chunks import judge_finding
+from pipeline.meter import Meter
+from pipeline.model import CallFailed, Stage
+from pipeline.prompt import PromptTemplate
+from pipeline.rank_chunks import best_first, score_words
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
+from pipeline.run import Plan, Request, Resources
+from pipeline.running_notes import NoteKeeper, Notes, condense_notes, cut_text
+from pipeline.split_document import split_document
+from pipeline.step_through_chunks import (
+    EVERYTHING,
+    WRITING,
+    Action,
+    Desk,
+    Step,
+    largest_chunk_tokens,
+    reason,
+    reason_call,
+    step_call,
+    take_step,
+)
+from pipeline.strategies.map_reduce import encode_question
+from pipeline.tasks import load_prompt, task_for
+
+CHUNK_TOKENS = 3000
+NOTES_TOKENS = 1500
+"""At most, and never more than three sixteenths of the context."""
+APPENDED_TOKENS = 320
+"""Of one append; a longer one is cut."""
+
+
+class LCBoost:
+    """Step by step through the chunks, each step chosen by the model."""
+
+    name = "lc_boost"
+
+    def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
+        desk = _prepare(document, request, resources)
+        n, keeper = len(desk.chunks), desk.keeper
+        steps = _most_steps(n)
+        condensing = steps // 2  # after condensing to a half, no single append fills the notes again
+        largest = max(
+            (len(step_call(desk, i, Notes(), tuple(Action), []).prompt.token_ids) for i in range(n)), default=0
+        )
+        step_output = keeper.most_tokens + 256
+        prompt_tokens = (
+            steps * (largest + keeper.most_tokens + 128)
+            + (condensing + 1) * (2 * keeper.most_tokens + len(keeper.question_ids) + 1024)
+            + len(reason_call(desk).prompt.token_ids)
+        )
+        return Plan(
+            strategy=self.name,
+            reason=f"between 2 calls and a walk of {steps} steps through {n} chunks, as the model decides",
+            document_tokens=sum(len(s.token_ids) for chunk in desk.chunks for s in chunk.sentences),
+            chunks=n,
+            calls=1 + steps + condensing + 1 if n else 0,
+            prompt_tokens=prompt_tokens if n else 0,
+            output_tokens=256 + steps * step_output + condensing * keeper.most_tokens + keeper.output_tokens,
+            depth=1 + steps + condensing + 1 if n else 0,
+            graph=_graph(n),
+        )
+
+    async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
+        desk = _prepare(document, request, resources)
+        if not desk.chunks:
+            return desk.account.answer(NOTHING)
+        approach = await reason(desk)
+        order = list(range(len(desk.chunks)))
+        if approach.everything:
+            resources.emit(StageStarted(stage=Stage.MAP, calls=len(order)))
+        else:
+            words = " ".join([request.question, *approach.queries])
+            order = best_first(score_words(document, desk.chunks, words))
+        walk = _Walk(desk=desk, everything=approach.everything, ranking=order)
+        conclusion = await walk.to_its_end()
+        if conclusion is None:
+            notes = walk.notes
+            conclusion = await desk.keeper.answer(notes, _answer_prompt(desk)) if notes.text else NOTHING
+        if desk.account.unread and not desk.account.meter.stopped_by:
+            desk.account.warnings.append(f"By choice of the model not read: chunks {_ranges(desk.account.unread)}.")
+        return desk.account.answer(conclusion)
+
+
+def _most_steps(chunks: int) -> int:
+    return 2 * chunks + 8
+
+
+def _prepare(document: Document, request: Request, resources: Resources) -> Desk:
+    """Everything that needs no model; a context too small for any of the prompts is found here."""
+    meter = Meter(resources.dispatcher, request.limits, resources.emit)
+    keeper = NoteKeeper(
+        question_ids=encode_question(request, resources),
+        task=task_for(request.task, request.question),
+        request=request,
+        most_tokens=min(NOTES_TOKENS, resources.budget.context_tokens * 3 // 16),
+        dispatcher=meter,
+        resources=resources,
+    )
+    largest = min(request.chunk_tokens or CHUNK_TOKENS, largest_chunk_tokens(keeper))
+    chunks = split_document(document, resources.tokenizer, largest)
+    account = ChunkAccount(chunks=chunks, meter=meter, emit=resources.emit)
+    desk = Desk(document=document, chunks=chunks, keeper=keeper, account=account)
+    resources.budget.room_tokens(
+        fixed_tokens=len(keeper.answer_call(Notes(), _answer_prompt(desk)).prompt.token_ids),
+        output_tokens=keeper.output_tokens,
+        at_least=keeper.most_tokens,
+    )
+    return desk
+
+
+def _answer_prompt(desk: Desk) -> PromptTemplate:
+    return load_prompt("lc_boost", "answer_summary" if desk.keeper.task.free_text else "answer")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """Where the model stands, what it has noted, and what it did where."""
+
+    desk: Desk
+    everything: bool
+    ranking: list[int]
+    """Chunk indices in the order in which they are come to; a retrieval changes it."""
+    notes: Notes = field(default_factory=Notes)
+    visited: set[int] = field(default_factory=set)
+    done: set[tuple[Action, int, str]] = field(default_factory=set)
+    """Action, chunk and notes of each step: the same again would lead in a circle."""
+
+    async def to_its_end(self) -> Conclusion | None:
+        """Return the answer a step gave; None if it must be made from the notes."""
+        cursor = self._next()
+        for _ in range(_most_steps(len(self.desk.chunks))):
+            if cursor is None or self.desk.account.meter.stopped_by:
+                return None
+            self.visited.add(cursor)
+            step = await take_step(self.desk, cursor, self.notes, self._actions(), self._unread())
+            if isinstance(step, CallFailed):
+                self.desk.account.add_failed(cursor, step)
+                cursor = self._next()
+                continue
+            self.desk.account.add_read(cursor, _finding(cursor, step))
+            if step.action is Action.ANSWER:
+                return self._answer(cursor, step)
+            if step.action is Action.AGGREGATE:
+                return None
+            cursor = await self._follow(cursor, step)
+        self.desk.account.warnings.append("The walk through the document ended at its last allowed step.")
+        return None
+
+    def _actions(self) -> Sequence[Action]:
+        if self.everything:
+            return EVERYTHING
+        return [action for action in Action if action is not Action.AGGREGATE or self.notes.text]
+
+    def _unread(self) -> list[int]:
+        return [index for index in self.ranking if index not in self.visited]
+
+    def _next(self) -> int | None:
+        return next(iter(self._unread()), None)
+
+    async def _follow(self, cursor: int, step: Step) -> int | None:
+        """Do what the step says; return the chunk to look at next, None when all were seen."""
+        key = (step.action, cursor, self.notes.text)
+        repeated = key in self.done
+        self.done.add(key)
+        if step.action in WRITING and not repeated:
+            await self._write(cursor, step)
+        if step.action is Action.RETRIEVE and not repeated:
+            self.ranking = best_first(score_words(self.desk.document, self.desk.chunks, step.query))
+        if step.action is Action.MOVE and not repeated and self._unread():
+            return step.target if step.target is not None else self._next()
+        return self._next()
+
+    async def _write(self, cursor: int, step: Step) -> None:
+        """Notes stay within their room: what is appended is cut, notes that overflow are condensed to a half."""
+        keeper = self.desk.keeper
+        tokenizer, most = keeper.resources.tokenizer, keeper.most_tokens
+        if step.action is Action.UPDATE:
+            text = cut_text(step.text, most, tokenizer)
+        else:
+            added = cut_text(step.text, APPENDED_TOKENS, tokenizer)
+            text = f"{self.notes.text}\n(part {cursor + 1}) {added}".strip()
+            if tokenizer.count(text) > most:
+                text = await condense_notes(
+                    text, most // 2, keeper.question_ids, self.desk.account.meter, keeper.resources
+                )
+        self.notes = self.notes.rewritten(text, cursor, step.evidence)
+
+    def _answer(self, cursor: int, step: Step) -> Conclusion:
+        """An answer given at a chunk rests on its sentences, and on those of the notes."""
+        noted = [evidence for index in sorted(self.notes.evidence) for evidence in self.notes.evidence[index]]
+        finding = _finding(cursor, step, noted)
+        assert finding is not None
+        return conclude_from_one(judge_finding(finding, None, self.desk.keeper.resources.calibration))
+
+
+def _finding(cursor: int, step: Step, noted: Sequence[Evidence] = ()) -> Finding | None:
+    """What a step took from its chunk; None if it went on without."""
+    if not step.text or step.action not in {*WRITING, Action.ANSWER}:
+        return None
+    return Finding(
+        chunk_indices=tuple(sorted({cursor, *(evidence.chunk_index for evidence in noted)})),
+        evidence=(*step.evidence, *noted),
+        rationale=step.reason,
+        answer=step.text,
+        stated_confidence=step.confidence,
+    )
+
+
+def _ranges(indices: Sequence[int]) -> str:
+    """Ascending indices as "0-3, 7"."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1][-1:] = [runs[-1][-1], index] if len(runs[-1]) == 1 else [index]
+        else:
+            runs.append([index])
+    return ", ".join("-".join(str(end) for end in run) for run in runs)
+
+
+def _graph(chunks: int) -> str:
+    """The walk as Mermaid text."""
+    return "\n".join(
+        (
+            "flowchart LR",
+            f"    document --> split[{chunks} chunks] --> reason[task reasoning] --> look[look at a chunk]",
+            "    look -- retrieve, move --> look",
+            "    look -- append, update --> notes --> look",
+            "    look -- answer --> answer[answer with evidence]",
+            "    look -- aggregate, all seen --> last[answer from the notes] --> answer",
+        )
+    )
