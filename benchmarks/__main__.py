@@ -18,8 +18,10 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.bench import Bench, Options, Suite
+from benchmarks.compare_results import compare_results
 from benchmarks.header import make_header
-from benchmarks.results_file import ResultsFile, count_unscored, find_resumable, read_results, scored
+from benchmarks.infinitebench.predictions import score_predictions
+from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
 from benchmarks.serve_model import BenchModel, find_bench_model, serve_model
 from benchmarks.suites import SUITES
 from pipeline.errors import LongfoldError, SettingInvalid, UnknownName
@@ -62,25 +64,51 @@ def run(
     results = _open_results(name, found, options, out, resume=resume)
     _say(f"results go to {results.path}")
     code = _measure(suite, found, options, results)
-    _report(results.path)
+    _report(results.path, draw=True)
     sys.exit(code)
 
 
 @app.command()
-def report(files: Annotated[list[Path] | None, typer.Argument(help="None: every results file.")] = None) -> None:
+def report(
+    files: Annotated[list[Path] | None, typer.Argument(help="None: every results file.")] = None,
+    draw: Annotated[bool, typer.Option(help="Write pictures beside the files of suites that have one.")] = False,
+) -> None:
     """Show what was measured, without measuring."""
     for path in files or sorted(RESULTS.glob("*.jsonl")):
-        _report(path)
+        _report(path, draw=draw)
+
+
+@app.command()
+def compare(first: Path, second: Path) -> None:
+    """Put two results files of one suite side by side, paired by item."""
+    for line in compare_results(first, second):
+        print(line)
+
+
+@app.command()
+def score(
+    task: Annotated[str, typer.Argument(help="File name of the InfiniteBench task, e.g. passkey.")],
+    file: Annotated[Path, typer.Argument(help="JSON lines, each with a prediction and its label or id.")],
+    data: Annotated[Path | None, typer.Option(help="Folder with the task's released file, for the labels.")] = None,
+    post_process: Annotated[bool, typer.Option(help="Cut the answers out first, as LLMxMapReduce does.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write each prediction's scores and rules there.")] = None,
+) -> None:
+    """Score a file of InfiniteBench predictions under both scorers, without a model."""
+    rows, lines = score_predictions(file, task, data, post_processed=post_process)
+    if out:
+        out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    for line in lines:
+        print(line)
 
 
 def change_options(options: Options, changes: Sequence[str]) -> Options:
     """Apply `SIZE=VALUE` texts; lists are separated by commas. Raises SettingInvalid."""
     for change in changes:
         name, equals, value = change.partition("=")
-        if name not in _CHANGEABLE or not equals:
-            raise SettingInvalid(f"--set {change!r}: expected SIZE=VALUE with one of {', '.join(_CHANGEABLE)}.")
+        if name not in CHANGEABLE or not equals:
+            raise SettingInvalid(f"--set {change!r}: expected SIZE=VALUE with one of {', '.join(CHANGEABLE)}.")
         try:
-            options = replace(options, **{name: _CHANGEABLE[name](value)})
+            options = replace(options, **{name: CHANGEABLE[name](value)})
         except ValueError as error:
             raise SettingInvalid(f"--set {change!r}: {error}") from error
     return options
@@ -90,7 +118,11 @@ def _texts(value: str) -> tuple[str, ...]:
     return tuple(part for part in value.split(",") if part)
 
 
-_CHANGEABLE: dict[str, Callable[[str], Any]] = {
+def _whole_numbers(value: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in _texts(value))
+
+
+CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "seed": int,
     "documents": int,
     "tokens": int,
@@ -98,9 +130,18 @@ _CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "rounds": int,
     "prompts": int,
     "chunk_tokens": int,
+    "lengths": _whole_numbers,
+    "depths": _whole_numbers,
+    "needles": int,
+    "repeats": int,
     "variants": _texts,
+    "strategies": _texts,
+    "kinds": _texts,
+    "tasks": _texts,
+    "data": str,
     "languages": _texts,
 }
+"""Fields of `Options` that `--set` changes, and how their text is read."""
 
 
 def _find(name: str) -> Suite:
@@ -141,20 +182,24 @@ def _measure(suite: Suite, model: BenchModel, options: Options, results: Results
     return 0
 
 
-def _report(path: Path) -> None:
+def _report(path: Path, *, draw: bool) -> None:
     header, rows = read_results(path)
     if header["suite"] not in SUITES:
         return
+    suite = SUITES[header["suite"]]
     hardware = header["hardware"]
     print(f"\n{header['suite']} · {header['model']['name']} · {header['date']} · {path.name}")
     print(f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB, {hardware['gpus'] or 'no GPU'}")
     print(f"commit {header['commit'][:12]}{' (changed)' if header['dirty'] else ''}\n")
     measured = scored(rows)
-    for line in SUITES[header["suite"]].report(header, measured):
+    failed = unscored_keys(rows)
+    for line in suite.report(header, measured, failed):
         print(line)
-    unscored = count_unscored(rows)
-    print(f"\n{len(measured)} measurements, {unscored} unscored (failed, not counted above)")
-    print(json.dumps({"file": str(path), "measured": len(measured), "unscored": unscored}))
+    if draw and suite.picture:
+        path.with_suffix(".svg").write_text(suite.picture(header, measured, failed), "utf-8")
+        print(f"picture: {path.with_suffix('.svg')}")
+    print(f"\n{len(measured)} measurements, {len(failed)} unscored (failed, not counted above)")
+    print(json.dumps({"file": str(path), "measured": len(measured), "unscored": len(failed)}))
 
 
 _STARTED_S = time.monotonic()

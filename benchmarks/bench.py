@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmarks.question_set import BenchDocument, make_documents
+from benchmarks.question_set import MIX, BenchDocument, BenchItem, make_documents
 from benchmarks.results_file import ResultsFile, Row
 from pipeline.run import Resources
 from pipeline.tokenizer import Tokenizer
@@ -27,20 +27,33 @@ class Options:
     tokens: int = 24_000
     """Per document, approximately."""
     questions: int = 12
-    """Per document."""
+    """Per document; of `infinitebench` per task."""
     rounds: int = 7
     prompts: int = 64
     """Per round of `saturation`."""
     chunk_tokens: int | None = None
     variants: tuple[str, ...] = ()
-    """Of `ask`; empty for all."""
+    """Of `ask` and `ablation`; empty for all."""
+    strategies: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Of questions, in turn; empty for the suite's own mix."""
+    tasks: tuple[str, ...] = ()
+    """Of `infinitebench`; empty for those that can be generated or whose files are there."""
+    data: str = ""
+    """Folder with released files of `infinitebench`."""
+    lengths: tuple[int, ...] = (8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_280_000)
+    """Of `needle`: tokens per document, approximately."""
+    depths: tuple[int, ...] = (0, 11, 22, 33, 44, 56, 67, 78, 89, 100)
+    """Of `needle`: percent of the document before the first needle."""
+    needles: int = 1
+    repeats: int = 1
+    """Of `needle`: documents per cell."""
     languages: tuple[str, ...] = ("en", "en", "en", "zh")
 
     def settings(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "model"} | {
-            "variants": list(self.variants),
-            "languages": list(self.languages),
-        }
+        """As they come back from a results file. A folder is left out: rows name their file by its hash."""
+        kept = {name: value for name, value in asdict(self).items() if name not in ("model", "data")}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +83,10 @@ class Bench:
     say: Callable[[str], None]
     model: BenchModel
 
-    def documents(self) -> list[BenchDocument]:
-        options = self.options
-        return make_documents(options.seed, options.documents, options.tokens, options.questions, options.languages)
+    def documents(self, kinds: tuple[str, ...] = MIX) -> list[BenchDocument]:
+        """The question set of the options; `kinds` where they name none."""
+        o = self.options
+        return make_documents(o.seed, o.documents, o.tokens, o.questions, o.languages, o.kinds or kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +95,16 @@ class Suite:
 
     purpose: str
     run: Callable[[Bench], Coroutine[Any, Any, None]]
-    report: Callable[[Row, Sequence[Row]], list[str]]
-    """From header and scored rows to lines for people, recommended settings last."""
+    report: Callable[[Row, Sequence[Row], Sequence[str]], list[str]]
+    """From header, scored rows and the keys that failed to lines for people, recommended settings last."""
+    picture: Callable[[Row, Sequence[Row], Sequence[str]], str] | None = None
+    """From the same to an SVG, where a picture says more."""
     quick: Options
     """Sizes with which it ends within three minutes on a model of 135M and two cores; the model is ignored."""
 
 
-def task_name(document: BenchDocument) -> str:
-    """The task whose prompts are in the document's language."""
+def task_name(document: BenchDocument, item: BenchItem | None = None) -> str:
+    """The task of an item, else the one whose prompts are in the document's language."""
+    if item is not None and item.kind == "aggregation":
+        return "aggregation"
     return "question_answering_zh" if document.language == "zh" else "question_answering"

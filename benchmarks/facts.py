@@ -39,6 +39,20 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Collection:
+    """Something that holds of an entity several times; `{e}` and `{v}` as in `Attribute`."""
+
+    domain: str
+    value_kind: str
+    statements: tuple[str, ...]
+    which: str = ""
+    """Asks for all values; empty where values are amounts."""
+    how_many: str = ""
+    total: str = ""
+    largest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Language:
     """Everything that depends on the language of a document."""
 
@@ -47,6 +61,7 @@ class Language:
     """Measured with the vocabulary of Qwen2.5: enough to size a document, never to fit a prompt."""
     domains: tuple[Domain, ...]
     links: tuple[Link, ...]
+    collections: tuple[Collection, ...]
     lead_ins: tuple[str, ...]
     """Whole sentences about `{e}` that say nothing."""
     hearsay: tuple[str, ...]

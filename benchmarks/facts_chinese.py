@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 
-from benchmarks.facts import Attribute, Domain, Language, Link
+from benchmarks.facts import Attribute, Collection, Domain, Language, Link
 from benchmarks.invented_names import Inventor, Value
 
 _SURNAMES = "郗臧钮莘阙鄢郇蔺谯濮逯冼郏缪靳裘郜宓芮禤"
@@ -120,11 +120,27 @@ _LINKS = (
     Link("ship", "bridge", ("{a}的停泊费由{b}的过桥费支付", "{b}的过桥费用来支付{a}的停泊费"), "以过桥费支付{a}停泊费的大桥"),
 )
 
+_COLLECTIONS = (
+    Collection(
+        "expedition", "place", ("{e}在{v}设了一处补给站", "{v}有{e}的一处补给站"),
+        which="{e}在哪些地方设了补给站？请全部列出。", how_many="{e}一共在几个地方设了补给站？",
+    ),
+    Collection(
+        "ship", "place", ("{e}曾停靠{v}", "{v}的码头接待过{e}"),
+        which="{e}停靠过哪些地方？请全部列出。", how_many="{e}一共停靠过几个地方？",
+    ),
+    Collection(
+        "contract", "money 元", ("{e}名下付出一笔{v}的款项", "一笔{v}的款项记在{e}名下"),
+        how_many="{e}名下一共有几笔款项？", total="{e}名下的款项总共是多少元？", largest="{e}名下最大的一笔款项是多少？",
+    ),
+)
+
 CHINESE = Language(
     code="zh",
     chars_per_token=1.45,
     domains=_DOMAINS,
     links=_LINKS,
+    collections=_COLLECTIONS,
     lead_ins=("关于{e}，留存下来的文字不多。", "下面是有关{e}的一段简短记录。", "常有读者问起{e}，档案里只有零星的说明。", "{e}这一条是用手抄下来的。"),
     hearsay=("有传言说{c}，但没有人说得出来源。", "一封匿名信声称{c}，却没有任何证据。", "食堂里有人讲{c}，不过谁也没有核实过。"),
     supported=("经两名见证人核对的正式登记册写明：{c}。", "根据官方记录，{c}。", "经审计的会议纪要说得很清楚：{c}。"),

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from benchmarks.facts import Attribute, Domain, Language, Link
+from benchmarks.facts import Attribute, Collection, Domain, Language, Link
 
 _DOMAINS = (
     Domain(
@@ -249,11 +249,27 @@ _LINKS = (
     ),
 )
 
+_COLLECTIONS = (
+    Collection("expedition", "place", ("{e} left a depot in {v}", "a depot of {e} was laid in {v}"),
+        which="In which places did {e} leave a depot? Name all of them.", how_many="In how many places did {e} leave a depot?"),
+    Collection("ship", "place", ("{e} once called at {v}", "{v} saw {e} in its harbour for a day"),
+        which="At which places did {e} call? Name all of them.", how_many="At how many places did {e} call?"),
+    Collection("bridge", "person", ("{e} was once inspected by {v}", "an inspection of {e} was made by {v}"),
+        which="Who inspected {e}? Name everyone.", how_many="How many people inspected {e}?"),
+    Collection("committee", "money marks", ("{e} lent {v} to a mill", "a mill borrowed {v} from {e}"),
+        how_many="How many loans did {e} give to mills?", total="How many marks did {e} lend to mills in all?",
+        largest="What is the largest sum that {e} lent to a mill?"),
+    Collection("ship", "money tons", ("{e} landed a cargo of {v}", "a cargo of {v} came ashore from {e}"),
+        how_many="How many cargoes did {e} land?", total="How many tons of cargo did {e} land in all?",
+        largest="What is the largest cargo that {e} landed?"),
+)
+
 ENGLISH = Language(
     code="en",
     chars_per_token=4.2,
     domains=_DOMAINS,
     links=_LINKS,
+    collections=_COLLECTIONS,
     lead_ins=(
         "Little of what was written about {e} has survived.",
         "A short note on {e} follows.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarks.facts import Attribute, Domain, Language
 from benchmarks.invented_names import Inventor, Value
+from benchmarks.score import all_of
 
 if TYPE_CHECKING:
     from benchmarks.question_set import Kind
@@ -58,6 +59,8 @@ def plant(kind: Kind, source: random.Random, language: Language, inventor: Inven
         return planter.two_hop()
     if kind == "conflict":
         return planter.conflict()
+    if kind == "aggregation":
+        return planter.aggregation()
     return planter.lookup(absent=kind == "absent")
 
 
@@ -128,6 +131,29 @@ class _Planter:
             plants=tuple(plants),
         )
 
+    def aggregation(self) -> PlantedQuestion:
+        """Something that holds three to six times, far and wide; which, how many, how much in all, or the largest."""
+        asked = self._random.choice(_ASKED)
+        collection = self._random.choice([one for one in self._language.collections if getattr(one, asked)])
+        [domain] = [domain for domain in self._language.domains if domain.name == collection.domain]
+        entity, sibling = self._entity(domain), self._entity(domain)
+        own = [self._inventor.value(collection.value_kind) for _ in range(self._random.randrange(3, 7))]
+        others = [self._inventor.value(collection.value_kind) for _ in range(2)]
+        plants = []
+        for whose, value in [*((entity, value) for value in own), *((sibling, value) for value in others)]:
+            one = Plant(self._language.space)
+            clause = self._random.choice(collection.statements).format(e=whose, v=value.text)
+            one.add(self._sentence(clause), "states" if whose is entity else None)
+            plants.append(one)
+        accepted, rejected = _whole(asked, [v.accepted[0] for v in own], [v.accepted[0] for v in others])
+        return PlantedQuestion(
+            question=getattr(collection, asked).format(e=entity),
+            kind="aggregation",
+            accepted=accepted,
+            rejected=rejected,
+            plants=tuple(plants),
+        )
+
     def _plant(self, entity: str, asked: Attribute, other: Attribute, *, absent: bool = False) -> tuple[Plant, Value]:
         """One to three sentences: the fact, perhaps with one that says nothing or tells something else."""
         one = Plant(self._language.space)
@@ -174,3 +200,20 @@ class _Planter:
 
     def _sentence(self, clause: str) -> str:
         return clause[0].upper() + clause[1:] + self._language.full_stop
+
+
+_ASKED = ("which", "how_many", "total", "largest")
+"""Questions of a `Collection`."""
+_CHINESE_COUNTS = "零一二三四五六"
+
+
+def _whole(asked: str, own: list[str], others: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What an answer about all of `own` must hold and must not; `others` belong to another entity."""
+    if asked == "which":
+        return (all_of(own),), tuple(others)
+    if asked == "how_many":
+        return (str(len(own)), _CHINESE_COUNTS[len(own)]), ()
+    amounts = sorted(map(int, own))
+    if asked == "total":
+        return (str(sum(amounts)),), ()
+    return (str(amounts[-1]),), (*map(str, amounts[:-1]), *others)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from benchmarks import haystack
 from benchmarks.facts import Language
@@ -24,10 +24,12 @@ from benchmarks.plant_facts import Plant, PlantedQuestion, plant
 from benchmarks.real_questions import RealQuestion, answerable
 from benchmarks.score import normalise
 from pipeline.document import Span
+from pipeline.errors import UnknownName
 
-Kind = Literal["lookup", "absent", "two_hop", "conflict"]
+Kind = Literal["lookup", "absent", "two_hop", "conflict", "aggregation"]
+KINDS: tuple[Kind, ...] = ("lookup", "two_hop", "conflict", "aggregation", "absent")
 
-_MIX: tuple[Kind | Literal["real"], ...] = (
+MIX: tuple[str, ...] = (
     "lookup", "absent", "real", "two_hop", "conflict", "lookup",
     "absent", "real", "conflict", "two_hop", "lookup", "lookup",
 )  # fmt: skip
@@ -46,7 +48,7 @@ class BenchItem:
     rejected: tuple[str, ...]
     """Any of them in the answer makes it wrong: values of distractors, hearsay, superseded statements."""
     spans: tuple[Span, ...]
-    """Each sentence that states the answer; empty for an absent fact."""
+    """Each sentence that states the answer or a part of it; empty for an absent fact."""
     link_spans: tuple[Span, ...] = ()
     """Of a two-hop question: the sentence that leads to the entity."""
     conflict_spans: tuple[Span, ...] = ()
@@ -75,26 +77,33 @@ def make_documents(
     tokens_per_document: int,
     questions_per_document: int,
     languages: tuple[str, ...] = ("en", "en", "en", "zh"),
+    kinds: tuple[str, ...] = MIX,
 ) -> list[BenchDocument]:
-    """Make documents in the `languages` in turn; lengths are approximate, counted in characters per token."""
+    """Make documents in the `languages` in turn; lengths are approximate, counted in characters per token.
+
+    Questions take their `kinds` in turn; "real" asks for what the real text states. Raises UnknownName.
+    """
+    if unknown := sorted(set(kinds) - {*KINDS, "real"}):
+        raise UnknownName(f"No kind of question {unknown[0]!r}; the kinds are {', '.join(KINDS)}, real.")
+    wanted = tuple(kinds[place % len(kinds)] for place in range(questions_per_document))
     return [
-        _make_document(seed, number, languages[number % len(languages)], tokens_per_document, questions_per_document)
+        _make_document(seed, number, languages[number % len(languages)], tokens_per_document, wanted)
         for number in range(documents)
     ]
 
 
-def _make_document(seed: int, number: int, code: str, tokens: int, questions: int) -> BenchDocument:
+def _make_document(seed: int, number: int, code: str, tokens: int, wanted: tuple[str, ...]) -> BenchDocument:
     source = random.Random(f"{seed}/{number}")
     language = CHINESE if code == "zh" else ENGLISH
-    kinds = [_MIX[place % len(_MIX)] for place in range(questions)]
+    kinds = list(wanted)
     source.shuffle(kinds)
-    chars = max(1_000, int(tokens * language.chars_per_token) - questions * 500 * (1 if code == "en" else 0))
+    chars = max(1_000, int(tokens * language.chars_per_token) - len(wanted) * 500 * (1 if code == "en" else 0))
     paragraphs, real = _draw_paragraphs(source, language, chars, kinds.count("real"))
     known = normalise("\n".join(paragraphs))
     inventor_class = ChineseInventor if code == "zh" else Inventor
     inventor = inventor_class(source, lambda name: normalise(name) in known)
     planted = _plant_all(source, language, inventor, kinds, real)
-    text, places = _weave(source, paragraphs, planted)
+    text, places = weave(paragraphs, _place(source, planted, len(paragraphs) + 1))
     items = list(_items(text, planted, places, real, f"{seed}-{number}", seed, code))
     source.shuffle(items)
     return BenchDocument(
@@ -121,21 +130,26 @@ def _plant_all(
     source: random.Random,
     language: Language,
     inventor: Inventor,
-    kinds: list[Kind | Literal["real"]],
+    kinds: list[str],
     real: list[RealQuestion],
 ) -> list[PlantedQuestion]:
     """Where the real text has too few questions, a planted fact takes the place."""
     spare = kinds.count("real") - len(real)
     wanted = [kind for kind in kinds if kind != "real"] + ["lookup"] * spare
-    return [plant(kind, source, language, inventor) for kind in wanted]
+    return [plant(cast("Kind", kind), source, language, inventor) for kind in wanted]
 
 
-def _weave(source: random.Random, paragraphs: list[str], planted: list[PlantedQuestion]) -> tuple[str, dict[int, int]]:
-    """Put every plant between two paragraphs; returns the text and where each plant (by identity) starts."""
+def _place(source: random.Random, planted: list[PlantedQuestion], gaps: int) -> dict[int, list[Plant]]:
+    """Plants by the gap between paragraphs they go into."""
     before: dict[int, list[Plant]] = {}
     for question in planted:
-        for gap, one in zip(_gaps(source, question, len(paragraphs) + 1), question.plants, strict=True):
+        for gap, one in zip(_gaps(source, question, gaps), question.plants, strict=True):
             before.setdefault(gap, []).append(one)
+    return before
+
+
+def weave(paragraphs: list[str], before: Mapping[int, list[Plant]]) -> tuple[str, dict[int, int]]:
+    """Put plants before the paragraphs of their numbers; returns the text and where each (by identity) starts."""
     parts: list[str] = []
     places: dict[int, int] = {}
     position = 0

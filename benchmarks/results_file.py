@@ -55,7 +55,7 @@ class ResultsFile:
 
 def read_results(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """Header and rows; a last line that was cut short is left out."""
-    lines = path.read_text("utf-8").splitlines()
+    lines = [line for line in path.read_text("utf-8").split("\n") if line]  # answers may hold other line separators
     rows: list[Row] = []
     for place, line in enumerate(lines[1:], start=2):
         try:
@@ -77,10 +77,10 @@ def scored(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if "unscored" not in row]
 
 
-def count_unscored(rows: Sequence[Row]) -> int:
-    """Keys that failed and were not measured later."""
+def unscored_keys(rows: Sequence[Row]) -> list[str]:
+    """Keys that failed and were not measured later, in order."""
     done = {row["key"] for row in scored(rows)}
-    return len({row["key"] for row in rows if "unscored" in row} - done)
+    return list(dict.fromkeys(str(row["key"]) for row in rows if "unscored" in row and row["key"] not in done))
 
 
 _COMPARED = ("suite", "model", "settings", "gate", "calibration")

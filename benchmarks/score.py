@@ -48,20 +48,34 @@ def states_answer(item: BenchItem, quoted: Iterable[Span]) -> bool | None:
     """Whether any quoted span overlaps a sentence that states the answer; None if no sentence does."""
     if not item.spans:
         return None
-    return any(quote.start < span.end and span.start < quote.end for quote in quoted for span in item.spans)
+    quotes = list(quoted)
+    return any(is_quoted(span, quotes) for span in item.spans)
+
+
+def is_quoted(span: Span, quoted: Iterable[Span]) -> bool:
+    """Whether any quoted span overlaps it."""
+    return any(quote.start < span.end and span.start < quote.end for quote in quoted)
 
 
 def holds(normalised: str, form: str) -> bool:
     """Whether a normalised text holds `form` as a whole word, number or run of Chinese characters."""
-    if form.startswith(REGEX):
-        return re.search(form.removeprefix(REGEX), normalised) is not None
+    pattern = form.removeprefix(REGEX) if form.startswith(REGEX) else _pattern(form)
+    return bool(pattern) and re.search(pattern, normalised) is not None
+
+
+def all_of(forms: Iterable[str]) -> str:
+    """A form that is held where all of `forms` are, in any order."""
+    return REGEX + "^" + "".join(f"(?=.*{_pattern(form)})" for form in forms)
+
+
+def _pattern(form: str) -> str:
     wanted = normalise(form)
     pattern = re.escape(wanted)
     if re.match(r"[a-z0-9]", wanted):
         pattern = r"(?<![a-z0-9])(?<![0-9]\.)" + pattern
     if re.search(r"[a-z0-9]$", wanted):
         pattern += r"(?![a-z0-9])(?!\.[0-9])"
-    return bool(wanted) and re.search(pattern, normalised) is not None
+    return pattern
 
 
 def normalise(text: str) -> str:

@@ -23,7 +23,8 @@ class Estimate:
     count: int
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}] n={self.count}"
+        form = ".3f" if max(abs(self.low), abs(self.high)) < 100 else ",.0f"
+        return f"{self.value:{form}} [{self.low:{form}}, {self.high:{form}}] n={self.count}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

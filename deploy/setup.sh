@@ -2,6 +2,7 @@
 # Makes .venv what this machine needs: the CPU or the GPU build of everything, and Longfold itself.
 # Run again, it returns at once unless a requirement, the interpreter or the kind of machine changed.
 # PYTHON=... names the interpreter, DEVICE=cpu|gpu the build; both are found if not given.
+# DEV=0 leaves out what only tests, lint and types need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,7 +60,9 @@ case $device in
   gpu) requirements=deploy/gpu-requirements.txt disk_gb=16 ;;
   *) die "DEVICE is cpu or gpu, not $device" ;;
 esac
-key="$device $("$python" -V) $(cat "$requirements" pyproject.toml deploy/setup.sh | sha256sum | cut -c1-16)"
+development=deploy/dev-requirements.lock
+if [ "${DEV:-1}" = 0 ]; then development=; fi
+key="$device $("$python" -V) $(cat "$requirements" $development pyproject.toml deploy/setup.sh | sha256sum | cut -c1-16)"
 if [ -x .venv/bin/longfold ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ]; then exit 0; fi
 
 [ "$(uname -sm)" = "Linux x86_64" ] || die "Linux on x86-64 is needed and this is $(uname -sm); use a container or another machine."
@@ -77,5 +80,8 @@ if [ "$device" = cpu ]; then
   step "installing longfold" pip_install --no-deps --no-build-isolation -e .
 else
   step "installing vLLM for the GPU and all it needs (several minutes)" pip_install -r "$requirements" -e .
+fi
+if [ -n "$development" ]; then
+  step "installing $(grep -c == "$development") packages for tests, lint and types" pip_install --no-deps -r "$development"
 fi
 echo "$key" >"$stamp"

@@ -33,11 +33,16 @@ class Coverage:
     failed_chunks: tuple[FailedChunk, ...] = ()
     findings_dropped: int = 0
     """Findings left out because a collapse round could not shrink them."""
+    document_tokens: int = 0
+    """Known where `tokens_left_out` is."""
+    tokens_left_out: int = 0
+    """Tokens of the document that no chunk holds, because it was cut to fit."""
 
     @property
     def share(self) -> float:
-        """Part of the chunks that was read, 0 to 1."""
-        return self.chunks_read / self.chunks if self.chunks else 1.0
+        """Part of the document that was read, 0 to 1."""
+        kept = 1 - self.tokens_left_out / self.document_tokens if self.tokens_left_out else 1.0
+        return kept * self.chunks_read / self.chunks if self.chunks else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,8 @@ class Answer:
     conflicts: tuple[Finding, ...] = ()
     """Supported findings that say something else."""
     coverage: Coverage
+    made_from: tuple[Span, ...] = ()
+    """What the text was made from where no quote can stand for it, as in a summary; in document order."""
     usage: Mapping[Stage, Usage] = field(default_factory=dict)
     seconds: Mapping[Stage, float] = field(default_factory=dict)
     """From the first call of a stage to its last outcome; stages overlap, so they do not add up to the whole."""

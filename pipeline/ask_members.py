@@ -142,7 +142,7 @@ def _read(team: Team, chunk: Chunk, completion: Completion, instruction: str) ->
 
 def _is_found(parsed: ParsedFields) -> bool:
     """Refusing is a field of its own, never a phrase to be searched for; without the field the answer decides."""
-    return bool(parsed.text("answer")) and parsed.flag("found") is not False
+    return bool(parsed.text("answer")) and parsed.flag("found", missing=True)
 
 
 async def merge_members(team: Team, pair: tuple[int, int], instruction: str) -> Finding | CallFailed | None:

@@ -7,7 +7,8 @@ tell more; a logistic model over all three is fitted per model on generated data
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,11 @@ class Calibration:
     """Highest probability of a finding none of whose quotes stands in the document."""
     keep_probability: float = 0.15
     """Findings below this are dropped as not supported."""
+    task_intercepts: Mapping[str, float] = field(default_factory=dict)
+    """The intercept of a task that has another: prompts in another language move the level of both scores."""
+
+    def for_task(self, name: str) -> Calibration:
+        return replace(self, intercept=self.task_intercepts.get(name, self.intercept))
 
     def probability(self, *, gate: float | None, support: float | None, words: int) -> float:
         """A missing score counts as 0, that is, as saying nothing either way."""

@@ -136,7 +136,8 @@ async def _merge_group(group: list[Finding], collapse: Collapse, depth: int) -> 
         return group[0]
     merged = await _merge_by_model(group, collapse)
     indices = tuple(sorted({index for finding in group for index in finding.chunk_indices}))
-    collapse.resources.emit(Collapsed(depth=depth, chunk_indices=indices))
+    text = merged.answer if merged else ""
+    collapse.resources.emit(Collapsed(depth=depth, chunk_indices=indices, text=text))
     if merged is None or merged.is_empty:  # a merge must not lose everything
         collapse.dropped += len(group) - 1
         return max(group, key=lambda finding: finding.probability)
@@ -177,6 +178,14 @@ def merge_evidence(findings: Sequence[Finding], most: int) -> tuple[Evidence, ..
     ranked = sorted(findings, key=lambda finding: -finding.probability)
     places = {e.span: e for finding in ranked for e in finding.evidence if e.span is not None}
     return tuple(sorted(list(places.values())[:most], key=lambda e: e.span.start if e.span else 0))
+
+
+def spread_evidence(evidence: Sequence[Evidence], most: int) -> tuple[Evidence, ...]:
+    """At most `most` located quotes, taken evenly from all: for answers that rest on the whole document."""
+    located = [quote for quote in evidence if quote.span is not None]
+    if len(located) <= most:
+        return tuple(located)
+    return tuple(located[place * len(located) // most] for place in range(most))
 
 
 def _collapse_call(group: list[Finding], collapse: Collapse) -> Call:

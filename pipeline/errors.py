@@ -4,7 +4,7 @@
     ├─ CallerError          2   the request: never retried
     │  ├─ DocumentUnreadable      ├─ EmptyDocument       ├─ QuestionTooLong
     │  ├─ UnknownName             ├─ SettingInvalid      ├─ ContextTooSmall
-    │  ├─ ModelIncomplete         └─ NothingToResume
+    │  ├─ ModelIncomplete         ├─ NothingToResume     └─ DocumentTooLong
     ├─ CapacityError        3   the moment: retried by the dispatcher, and only there
     │  ├─ ReplicaUnavailable      ├─ CallTimedOut        ├─ Overloaded
     │  ├─ OutOfDisk               ├─ OutOfMemory         └─ NetworkUnavailable
@@ -67,6 +67,10 @@ class ModelIncomplete(CallerError):
 
 class NothingToResume(CallerError):
     """No interrupted run is known; ask the question without --resume."""
+
+
+class DocumentTooLong(CallerError):
+    """The document does not fit the model's context; take another strategy or a larger context."""
 
 
 class CapacityError(LongfoldError):

@@ -49,8 +49,12 @@ class ChunkMapped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collapsed:
+    """What some neighbouring chunks said became one, in pass `depth`, counted from 1."""
+
     depth: int
     chunk_indices: tuple[int, ...]
+    text: str = ""
+    """What it became."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ def point_to_sentences(document: Document, chunk: Chunk, numbers: list[int]) -> 
     The quote is the sentence without the white space around it. Neighbouring sentences become one quote.
     """
     evidence: list[Evidence] = []
-    for first, last in _runs(sorted({n for n in numbers if 1 <= n <= len(chunk.sentences)})):
+    for first, last in _runs(sorted({n for n in numbers if 1 <= n <= len(chunk.sentences)}), chunk):
         start, end = chunk.sentences[first - 1].span.start, chunk.sentences[last - 1].span.end
         text = document.text[start:end]
         span = Span(start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip()))
@@ -89,14 +89,20 @@ def holds_answer(evidence: Evidence, answer: str) -> bool:
     return contains_words(words_of(evidence.quote), words_of(answer))
 
 
-def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+def _runs(numbers: list[int], chunk: Chunk) -> list[tuple[int, int]]:
+    """First and last of the numbers whose sentences follow one another in the document, not only in the chunk."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
-        if runs and runs[-1][1] == number - 1:
+        if runs and runs[-1][1] == number - 1 and _adjoin(chunk, number - 1):
             runs[-1] = (runs[-1][0], number)
         else:
             runs.append((number, number))
     return runs
+
+
+def _adjoin(chunk: Chunk, number: int) -> bool:
+    """Whether sentence `number` ends where the next begins; a document whose middle was cut out has a gap."""
+    return chunk.sentences[number - 1].span.end == chunk.sentences[number].span.start
 
 
 def _even_out(text: str) -> tuple[str, list[int]]:

@@ -69,7 +69,7 @@ def read_finding(
     parsed = parse_fields(completion)
     return Finding(
         chunk_indices=(chunk.index,),
-        evidence=_evidence(parsed, chunk, document, question),
+        evidence=evidence_of(parsed, chunk, document, question),
         rationale=parsed.text("rationale"),
         answer=parsed.text("answer"),
         stated_confidence=parsed.confidence(),
@@ -78,7 +78,7 @@ def read_finding(
     )
 
 
-def _evidence(parsed: ParsedFields, chunk: Chunk, document: Document, question: str) -> tuple[Evidence, ...]:
+def evidence_of(parsed: ParsedFields, chunk: Chunk, document: Document, question: str) -> tuple[Evidence, ...]:
     """What the model named. If none of it holds the answer but another sentence does, that sentence instead."""
     named = point_to_sentences(document, chunk, parsed.numbers("sentences"))
     named += tuple(locate_quote(document, chunk, quote) for quote in parsed.texts("quotes"))

@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.answer import Coverage, FailedChunk
+from pipeline.calibrate import Calibration
+from pipeline.coverage import failed_chunk
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
 from pipeline.events import ChunkGated, ChunkMapped, StageStarted
-from pipeline.finding import Finding
+from pipeline.finding import Evidence, Finding
 from pipeline.frontier import Frontier
 from pipeline.gate_chunks import gate_call, keep_chunks, relevance, yes_score
 from pipeline.map_chunks import judge_finding, map_call, read_finding, support_call
 from pipeline.model import Call, CallFailed, Completion, Stage
+from pipeline.parse_outcomes import warmer
 from pipeline.run import Request, Resources
 from pipeline.split_document import Chunk
 from pipeline.tasks import Task
@@ -42,11 +45,15 @@ class Reading:
     dispatcher: Dispatcher
     on_finding: Callable[[Finding], None]
     """Told of each supported finding as it arrives."""
+    known: tuple[Evidence, ...] = ()
+    """What another part was seen to say; stands beside the evidence of every finding."""
     frontier: Frontier = field(init=False)
     scores: dict[int, float] = field(default_factory=dict)
     """Relevance of each gated chunk, in nats."""
     mapped: set[int] = field(default_factory=set)
     failed: dict[int, FailedChunk] = field(default_factory=dict)
+    dropped: list[Finding] = field(default_factory=list)
+    """What was found and not supported: no answer, but perhaps a step towards one (`follow_clue.py`)."""
 
     def __post_init__(self) -> None:
         self.frontier = Frontier(len(self.chunks))
@@ -59,6 +66,10 @@ class Reading:
             and self.task.gated
             and len(self.chunks) > self.resources.gate.keep_at_least
         )
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.resources.calibration.for_task(self.task.name)
 
     def coverage(self, findings_dropped: int = 0) -> Coverage:
         read = (self.scores.keys() | self.mapped) - self.failed.keys()
@@ -103,12 +114,16 @@ class Reading:
                 self.frontier.resolve(index, None)
         await self._map(kept, self._resolve)
 
+    async def read_some(self, indices: Sequence[int]) -> list[Finding]:
+        """Map these chunks, without a gate; the supported findings in document order."""
+        found: list[Finding] = []
+        await self._map(indices, lambda _, finding: found.append(finding) if finding else None)
+        return sorted(found, key=lambda finding: finding.chunk_indices)
+
     async def look_again(self) -> list[Finding]:
         """Map the likeliest chunks that the gate kept out; for when nothing else was found."""
         ranked = sorted(self.scores.keys() - self.mapped - self.failed.keys(), key=lambda i: -self.scores[i])
-        found: list[Finding] = []
-        await self._map(ranked[: self.resources.gate.keep_at_least], lambda _, f: found.append(f) if f else None)
-        return sorted(found, key=lambda finding: finding.chunk_indices)
+        return await self.read_some(ranked[: self.resources.gate.keep_at_least])
 
     def _resolve(self, index: int, finding: Finding | None) -> None:
         self.frontier.resolve(index, finding)
@@ -141,8 +156,10 @@ class Reading:
     ) -> None:
         finding = await self._finding(index, outcome)
         if finding is not None and not finding.is_empty:
-            finding = await self._judged(finding)
+            finding = await self._judged(replace(finding, evidence=finding.evidence + self.known))
         kept = finding if finding is not None and self._is_kept(finding) else None
+        if finding is not None and kept is None and not finding.is_empty:
+            self.dropped.append(finding)
         self.resources.emit(ChunkMapped(chunk_index=index, finding=kept))
         if kept is not None:
             self.on_finding(kept)
@@ -175,9 +192,7 @@ class Reading:
         return None
 
     async def _ask_again(self, index: int) -> Completion | CallFailed:
-        call = self._map_call(index)
-        warmer = replace(call, sampling=replace(call.sampling, temperature=0.5, seed=1))
-        async for outcome in self.dispatcher.complete([warmer]):
+        async for outcome in self.dispatcher.complete([warmer(self._map_call(index))]):
             return outcome
         raise AssertionError("a dispatcher yields one outcome per call")
 
@@ -187,14 +202,12 @@ class Reading:
             call = support_call(finding, self.question_ids, self.task, self.resources.tokenizer)
             async for outcome in self.dispatcher.complete([self.resources.budget.prove(call)]):
                 support = outcome if isinstance(outcome, Completion) else None
-        return judge_finding(finding, support, self.resources.calibration)
+        return judge_finding(finding, support, self.calibration)
 
     def _is_kept(self, finding: Finding) -> bool:
         if self.task.free_text:
             return not finding.is_empty
-        return not finding.is_empty and finding.probability >= self.resources.calibration.keep_probability
+        return not finding.is_empty and finding.probability >= self.calibration.keep_probability
 
     def _fail(self, index: int, stage: Stage, failed: CallFailed) -> None:
-        self.failed[index] = FailedChunk(
-            index=index, span=self.chunks[index].span, stage=stage, error=failed.error, message=failed.message
-        )
+        self.failed[index] = failed_chunk(self.chunks[index], failed, stage)

@@ -39,6 +39,8 @@ class Request:
     strategy: str = "auto"
     chunk_tokens: int | None = None
     """None: what the model's catalogue entry says."""
+    gather_tokens: int = 0
+    """Tokens of the text before and after each chunk that are shown beside it, with the headings above; 0: none."""
     use_gate: bool = True
     use_support_check: bool = True
     copy_quotes: bool = False

@@ -100,7 +100,7 @@ def _json_output(call: Call, draw: float) -> str:
         "integer": 1 + int(draw * 5) % 5,
         "string": f"{call.stage} says {draw:.6f}",
         "array": [1],
-        "boolean": draw >= 0.5,
+        "boolean": draw < 0.5,
     }
     fields = {
         name: kind["enum"][0] if "enum" in kind else values[kind["type"]] for name, kind in schema["properties"].items()

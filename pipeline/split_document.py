@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,6 +57,10 @@ class Chunk:
         return ids
 
 
+NO_CHUNK = Chunk(index=0, span=Span(0, 0), sentences=(), numbered_token_ids=array("I"), affinity="")
+"""Stands in a call whose fixed part is to be counted."""
+
+
 @lru_cache(maxsize=4)
 def split_document(document: Document, tokenizer: Tokenizer, chunk_tokens: int) -> tuple[Chunk, ...]:
     """Return chunks whose spans follow one another and rejoin to the document exactly.
@@ -67,9 +71,8 @@ def split_document(document: Document, tokenizer: Tokenizer, chunk_tokens: int) 
     """
     if chunk_tokens < SMALLEST_CHUNK_TOKENS:
         raise ContextTooSmall(f"Chunks of {chunk_tokens} tokens are too small; the least is {SMALLEST_CHUNK_TOKENS}.")
-    sentences = _encode_sentences(document.text, tokenizer)
-    groups = _pack(sentences, chunk_tokens, tokenizer)
-    return tuple(_make_chunk(index, group, tokenizer) for index, group in enumerate(groups))
+    groups = _pack(encode_sentences(document, tokenizer), chunk_tokens, tokenizer)
+    return tuple(make_chunk(index, group, tokenizer) for index, group in enumerate(groups))
 
 
 def number_marker(number: int) -> str:
@@ -77,10 +80,12 @@ def number_marker(number: int) -> str:
     return f"[{number}]"
 
 
-def _encode_sentences(text: str, tokenizer: Tokenizer) -> list[Sentence]:
-    pieces = list(_sentence_spans(text))
-    encoded = tokenizer.encode_contents([text[start:end] for start, end, _ in pieces])
-    return [Sentence(Span(s, e), ids, ends) for (s, e, ends), ids in zip(pieces, encoded, strict=True)]
+@lru_cache(maxsize=2)
+def encode_sentences(document: Document, tokenizer: Tokenizer) -> tuple[Sentence, ...]:
+    """All sentences, which rejoin to the document. Kept for the next split: sizes change, sentences do not."""
+    pieces = list(_sentence_spans(document.text))
+    encoded = tokenizer.encode_contents([document.text[start:end] for start, end, _ in pieces])
+    return tuple(Sentence(Span(s, e), ids, ends) for (s, e, ends), ids in zip(pieces, encoded, strict=True))
 
 
 def _sentence_spans(text: str) -> Iterator[tuple[int, int, bool]]:
@@ -129,7 +134,7 @@ def _cut_long(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         start = cut
 
 
-def _pack(sentences: list[Sentence], chunk_tokens: int, tokenizer: Tokenizer) -> list[list[Sentence]]:
+def _pack(sentences: Sequence[Sentence], chunk_tokens: int, tokenizer: Tokenizer) -> list[list[Sentence]]:
     """Greedy packing with a running total; see `split_document` for where a chunk may end."""
     groups: list[list[Sentence]] = []
     group: list[Sentence] = []
@@ -177,7 +182,8 @@ def _numbered_tokens(sentence: Sentence, number: int, tokenizer: Tokenizer) -> i
     return len(tokenizer.encode_template(number_marker(number))) + len(sentence.token_ids)
 
 
-def _make_chunk(index: int, sentences: list[Sentence], tokenizer: Tokenizer) -> Chunk:
+def make_chunk(index: int, sentences: Sequence[Sentence], tokenizer: Tokenizer) -> Chunk:
+    """A chunk of these sentences, of which there is at least one, numbered from 1."""
     ids = array("I")
     for number, sentence in enumerate(sentences, start=1):
         ids.extend(tokenizer.encode_template(number_marker(number)))
@@ -187,5 +193,9 @@ def _make_chunk(index: int, sentences: list[Sentence], tokenizer: Tokenizer) -> 
         span=Span(sentences[0].span.start, sentences[-1].span.end),
         sentences=tuple(sentences),
         numbered_token_ids=ids,
-        affinity=hashlib.sha256(ids.tobytes()).hexdigest()[:16],
+        affinity=affinity_of(ids),
     )
+
+
+def affinity_of(token_ids: array[int]) -> str:
+    return hashlib.sha256(token_ids.tobytes()).hexdigest()[:16]

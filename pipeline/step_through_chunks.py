@@ -27,11 +27,11 @@ from pipeline.structured_output import (
     ParsedFields,
     Schema,
     number_list,
-    number_up_to,
     object_schema,
     one_of,
     parse_fields,
     text_list,
+    whole_number,
 )
 from pipeline.tasks import load_prompt
 
@@ -176,7 +176,7 @@ def _schema(keeper: NoteKeeper, chunk: Chunk, actions: Sequence[Action], *, part
         "reason": TEXT,
         "action": one_of([action.value for action in actions]),
         "query": TEXT,
-        "part": number_up_to(parts, least=0),
+        "part": whole_number(parts),
         "notes": TEXT,
         "answer": one_of([*keeper.request.letters, ""]) if keeper.request.choices else TEXT,
         "confidence": CONFIDENCE,

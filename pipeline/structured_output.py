@@ -7,6 +7,7 @@ string may run into the token limit, and a truncated object is closed by the par
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,18 +40,21 @@ class ParsedFields:
         return [v for v in values if isinstance(v, str) and v.strip()] if isinstance(values, list) else []
 
     def number(self, name: str) -> int | None:
+        """The nearest whole number; None if the output gives none."""
         value = self.fields.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return None
+        return round(value)
 
-    def flag(self, name: str) -> bool | None:
-        """None if the output does not say."""
+    def flag(self, name: str, *, missing: bool = False) -> bool:
+        """`missing` if the output does not say."""
         value = self.fields.get(name)
-        return value if isinstance(value, bool) else None
+        return value if isinstance(value, bool) else missing
 
     def confidence(self, name: str = "confidence") -> int:
         """1 to 5; 3 if the output does not say."""
-        value = self.fields.get(name)
-        return min(5, max(1, value)) if isinstance(value, int) else 3
+        value = self.number(name)
+        return 3 if value is None else min(5, max(1, value))
 
 
 def object_schema(**properties: Schema) -> str:
@@ -71,17 +75,17 @@ def number_list(largest: int, most: int, *, least: int = 0) -> Schema:
     return {"type": "array", "items": number, "minItems": least, "maxItems": most}
 
 
-def number_up_to(largest: int, *, least: int = 1) -> Schema:
-    return {"type": "integer", "minimum": least, "maximum": largest}
-
-
 def text_list(most: int, *, least: int = 0) -> Schema:
     return {"type": "array", "items": {"type": "string"}, "minItems": least, "maxItems": most}
 
 
 TEXT: Schema = {"type": "string"}
-CONFIDENCE: Schema = {"type": "integer", "minimum": 1, "maximum": 5}
 FLAG: Schema = {"type": "boolean"}
+CONFIDENCE: Schema = {"type": "integer", "minimum": 1, "maximum": 5}
+
+
+def whole_number(largest: int, *, least: int = 0) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": largest}
 
 
 def one_of(values: Sequence[str]) -> Schema:

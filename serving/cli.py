@@ -94,6 +94,9 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
     strategy: Annotated[str, typer.Option(help="Way to the answer.")] = "auto",
     model: Model = None,
     chunk_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a chunk.")] = None,
+    gather: Annotated[
+        int, typer.Option(min=0, help="Tokens of neighbouring text shown beside each chunk, with its headings.")
+    ] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on standard output, and no display.")
     ] = False,
@@ -119,6 +122,7 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
                 choices=tuple(choice or ()),
                 strategy=strategy,
                 chunk_tokens=chunk_tokens,
+                gather_tokens=gather,
                 limits=Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds),
             )
             wish = ask_command.Wish(

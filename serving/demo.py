@@ -142,7 +142,7 @@ class _Tour:
 
     def run(self) -> int:
         asked = [question for question in QUESTIONS if question.stated in self.document.text][:2]
-        self._show_plan(Request(question=asked[0].question))
+        self._show_plan(Request(question=asked[0].question, strategy="mapreduce"))
         first, first_right = self._ask(asked[0])
         second, second_right = self._ask(asked[1])
         print_lines(
@@ -166,7 +166,7 @@ class _Tour:
                 times.note(event)
                 feed(event)
 
-            request = Request(question=question.question)
+            request = Request(question=question.question, strategy="mapreduce")
             answer = self.runner.run(self.session.ask(self.document, request, tell, fresh=True))
         right = re.search(rf"(?<![\d.]){re.escape(question.expected)}(?!\d)", answer.text) is not None
         print_lines([*answer_lines(answer, self.document), "", *usage_lines(answer.usage, answer.seconds), ""])

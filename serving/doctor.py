@@ -154,7 +154,7 @@ def _kv_check(directory: Path, context_tokens: int | None) -> CheckResult:
     free_bytes = min(gpu.free_bytes for gpu in gpus) if gpus else machine.free_memory_bytes()
     try:
         profile = load_profile(directory, context_tokens=context_tokens)
-        room_bytes = fit_kv_cache(str(directory), free_bytes=free_bytes, context_tokens=profile.context_tokens)
+        room_bytes = fit_kv_cache(profile, free_bytes=free_bytes)
     except LongfoldError as error:
         return bad("KV cache", str(error), "stop other programs, lower the context, or take a smaller model")
     tokens = room_bytes // profile.kv_bytes_per_token

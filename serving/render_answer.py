@@ -78,6 +78,8 @@ def standing_line(answer: Answer) -> str:
 
 
 def coverage_text(coverage: Coverage) -> str:
+    if coverage.tokens_left_out:
+        return f"{coverage.share:.0%} of the document read, {coverage.tokens_left_out:,} tokens left out"
     chunks = f"{coverage.chunks_read} of {coverage.chunks} chunks read ({coverage.share:.0%})"
     return f"{chunks}, {coverage.chunks_extracted} of them closely"
 
@@ -143,11 +145,13 @@ def answer_record(answer: Answer, document: Document) -> dict[str, Any]:
             }
             for finding in answer.conflicts
         ],
+        "made_from": [_span_record(span) for span in answer.made_from],
         "coverage": {
             "chunks": coverage.chunks,
             "chunks_read": coverage.chunks_read,
             "chunks_extracted": coverage.chunks_extracted,
             "findings_dropped": coverage.findings_dropped,
+            "tokens_left_out": coverage.tokens_left_out,
             "share": round(coverage.share, 4),
             "failed_chunks": [
                 {"index": chunk.index, **_span_record(chunk.span), "stage": chunk.stage.value}

@@ -151,8 +151,7 @@ def place_model(settings: Settings, profile: ModelProfile) -> Placement:
 
     room_gib = settings.kv_cache_gib
     return place_vllm(
-        str(profile.path),
-        context_tokens=profile.context_tokens,
+        profile,
         replicas=settings.replicas,
         tensor_parallel=settings.tensor_parallel,
         kv_cache_bytes=int(room_gib * 2**30) if room_gib else None,

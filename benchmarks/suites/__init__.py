@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from benchmarks.bench import Suite
-from benchmarks.suites import ask, gate, saturation, second_question, split
+from benchmarks.suites import ablation, ask, gate, infinitebench, needle, quality, saturation, second_question, split
 
 SUITES: dict[str, Suite] = {
     "gate": gate.SUITE,
     "ask": ask.SUITE,
+    "ablation": ablation.SUITE,
+    "quality": quality.SUITE,
     "saturation": saturation.SUITE,
     "second_question": second_question.SUITE,
     "split": split.SUITE,
+    "infinitebench": infinitebench.SUITE,
+    "needle": needle.SUITE,
 }

@@ -212,7 +212,7 @@ def row_auc(row: Row, lexical_nats: float = 0.0) -> float:
     return auc(positive, negative)
 
 
-def report(header: Row, rows: Sequence[Row]) -> list[str]:
+def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     questions = [row for row in rows if "scores" in row]
     mapped = [tokens for row in rows for tokens in row.get("map_output_tokens", [])]
     if not questions:

@@ -35,11 +35,12 @@ async def run(bench: Bench) -> None:
     if bench.model.opened is None:
         raise CallerError("The suite saturation compares engines; name a real model.")
     profile = bench.model.opened.profile
-    path, context = str(profile.path), profile.context_tokens
-    held = max(context, min(bench.options.prompts, MOST_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128))
+    held = max(
+        profile.context_tokens, min(bench.options.prompts, MOST_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128)
+    )
     kv_cache_bytes = profile.kv_bytes_per_token * held
     bench.say("loading the bare engine")
-    bare = BareProcess(place_vllm(path, context_tokens=context, kv_cache_bytes=kv_cache_bytes))
+    bare = BareProcess(place_vllm(profile, kv_cache_bytes=kv_cache_bytes))
     try:
         bare.generate(make_calls(bench.model.tokenizer, "warm up bare", 4))
         alone_rounds = 1 if bench.options.quick else ALONE_ROUNDS
@@ -119,7 +120,7 @@ def _add(bench: Bench, key: str, side: str, seconds: float, usage: Usage, **more
     bench.say(f"{key}: {tokens / seconds:,.0f} tokens/s ({seconds:.1f} s, {usage.output_tokens} output tokens)")
 
 
-def report(header: Row, rows: Sequence[Row]) -> list[str]:
+def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     by_side = {side: {row["round"]: row for row in rows if row["side"] == side} for side in ("alone", "bare", "ray")}
     lines = [f"{header['settings']['prompts']} calls per round, {PROMPT_TOKENS} tokens in, at most {OUTPUT_TOKENS} out"]
     names = {"alone": "vLLM alone, before Ray is started", "bare": "vLLM alone, beside Ray", "ray": "Longfold's way"}

@@ -66,7 +66,7 @@ async def _timed(served: Served, document: BenchDocument, question: str) -> _Tim
             first_provisional.append(time.monotonic() - started)
 
     text = Document.from_text(document.text, document.name)
-    request = Request(question=question, task=task_name(document))
+    request = Request(question=question, task=task_name(document), strategy="mapreduce")
     answer = await ask(text, request, replace(served.resources, emit=listen))
     return _Timing(
         answer=answer,
@@ -83,7 +83,7 @@ def _cached_tokens(answer: Answer) -> int:
     return sum(usage.cached_tokens for usage in answer.usage.values())
 
 
-def report(header: Row, rows: Sequence[Row]) -> list[str]:
+def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     if not rows:
         return ["no document was measured"]
     early = [row["first_provisional_s"] / row["first_s"] for row in rows if row["first_provisional_s"]]

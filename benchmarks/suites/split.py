@@ -13,7 +13,7 @@ from benchmarks.haystack import draw_english
 from benchmarks.results_file import Row
 from benchmarks.statistics import growth_exponent, spread
 from pipeline.document import Document
-from pipeline.split_document import split_document
+from pipeline.split_document import encode_sentences, split_document
 
 SIZES_TOKENS = (100_000, 300_000, 1_000_000)
 QUICK_SIZES_TOKENS = (30_000, 100_000, 300_000)
@@ -35,6 +35,7 @@ async def run(bench: Bench) -> None:
             if bench.results.has(key):
                 continue
             split_document.cache_clear()
+            encode_sentences.cache_clear()
             started = time.perf_counter()
             chunks = split_document(Document.from_text(text), tokenizer, CHUNK_TOKENS)
             seconds = time.perf_counter() - started
@@ -61,7 +62,7 @@ def chinese(tokens: float) -> str:
 SHAPES: dict[str, Callable[[float], str]] = {"prose": prose, "one line": one_line, "chinese line": chinese}
 
 
-def report(_: Row, rows: Sequence[Row]) -> list[str]:
+def report(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     lines = [f"{'shape':16} {'characters':>12} {'tokens':>10}  seconds"]
     for shape in sorted({row["shape"] for row in rows}):
         own = [row for row in rows if row["shape"] == shape]

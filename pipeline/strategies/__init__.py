@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from pipeline.errors import UnknownName
 from pipeline.run import Strategy
+from pipeline.strategies.auto import Auto
 from pipeline.strategies.chain_of_agents import ChainOfAgents
+from pipeline.strategies.direct import Direct
 from pipeline.strategies.lc_boost import LCBoost
 from pipeline.strategies.longagent import LongAgent
 from pipeline.strategies.map_reduce import MapReduce
+from pipeline.strategies.map_rerank import MapRerank
 from pipeline.strategies.reference import Reference
+from pipeline.strategies.refine import Refine
+from pipeline.strategies.summarize import LANGCHAIN, Summarize
+from pipeline.strategies.truncate import Keep, Truncate
 
 STRATEGIES: dict[str, Strategy] = {
+    "auto": Auto(),
+    "direct": Direct(),
+    "truncate": Truncate("truncate", Keep.ENDS),
+    "truncate_head": Truncate("truncate_head", Keep.HEAD),
+    "truncate_tail": Truncate("truncate_tail", Keep.TAIL),
     "mapreduce": MapReduce(),
+    "summarize": Summarize(),
+    "langchain": Summarize(LANGCHAIN),
+    "refine": Refine(),
+    "map_rerank": MapRerank(),
     "reference": Reference(),
     "longagent": LongAgent(),
     "lc_boost": LCBoost(),
@@ -24,9 +39,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def find_strategy(name: str) -> Strategy:
-    """`auto` is mapreduce, which reads a document of one chunk directly."""
-    if name == "auto":
-        return STRATEGIES["mapreduce"]
+    """Raises UnknownName with the known names."""
     if name not in STRATEGIES:
-        raise UnknownName(f"No strategy {name!r}; the strategies are auto, {', '.join(STRATEGIES)}.")
+        raise UnknownName(f"No strategy {name!r}; the strategies are {', '.join(STRATEGIES)}.")
     return STRATEGIES[name]

@@ -31,7 +31,7 @@ from pipeline.run import Plan, Request, Resources
 from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, conclude_from_best, cut_text
 from pipeline.split_document import split_document
 from pipeline.strategies.map_reduce import encode_question
-from pipeline.structured_output import TEXT, number_up_to, object_schema, parse_fields
+from pipeline.structured_output import TEXT, object_schema, parse_fields, whole_number
 from pipeline.tasks import load_prompt, task_for
 from pipeline.words import answer_key
 
@@ -185,7 +185,7 @@ def _judge_call(chain: NoteChain, found: Sequence[Conclusion]) -> Call:
         for number, one in enumerate(found, start=1)
     ]
     values = {"candidates": resources.tokenizer.encode_content("\n".join(lines)), "question": keeper.question_ids}
-    schema = object_schema(reason=TEXT, candidate=number_up_to(len(found)))
+    schema = object_schema(reason=TEXT, candidate=whole_number(len(found), least=1))
     prompt = chat_prompt(
         resources.tokenizer, own=[load_prompt("chain_of_agents", "judge").encode(resources.tokenizer, values)]
     )

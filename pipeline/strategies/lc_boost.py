@@ -147,9 +147,11 @@ class _Walk:
     async def to_its_end(self) -> Conclusion | None:
         """Return the answer a step gave; None if it must be made from the notes."""
         cursor = self._next()
-        for _ in range(_most_steps(len(self.desk.chunks))):
+        for look in range(1, _most_steps(len(self.desk.chunks)) + 1):
             if cursor is None or self.desk.account.meter.stopped_by:
                 return None
+            if not self.everything:  # how many looks there will be is known only when the last is over
+                self.desk.keeper.resources.emit(StageStarted(stage=Stage.MAP, calls=look))
             self.visited.add(cursor)
             step = await take_step(self.desk, cursor, self.notes, self._actions(), self._unread())
             if isinstance(step, CallFailed):

@@ -11,15 +11,17 @@ what it is worth).
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Sequence
 
 from pipeline.answer import Answer
+from pipeline.build_answer import build_answer
+from pipeline.choose_chunks import choose_chunks
 from pipeline.collapse_findings import Collapse, collapse_findings
-from pipeline.document import Document, Span
+from pipeline.document import Document
 from pipeline.errors import QuestionTooLong
 from pipeline.events import Provisional
 from pipeline.finding import Finding
+from pipeline.follow_clue import follow_clue
 from pipeline.map_chunks import map_call
 from pipeline.meter import Meter
 from pipeline.rank_chunks import best_first, score_words
@@ -27,7 +29,7 @@ from pipeline.read_chunks import Reading
 from pipeline.reduce_findings import Conclusion, conclude_from_one, reduce_findings, same_answer
 from pipeline.render_findings import RENDERED_TOKENS
 from pipeline.run import Plan, Request, Resources
-from pipeline.split_document import Chunk, split_document
+from pipeline.split_document import NO_CHUNK, Chunk
 from pipeline.tasks import Task, task_for
 
 PROVISIONAL_PROBABILITY = 0.5
@@ -94,12 +96,14 @@ class MapReduce:
             group.create_task(reading.read_all())
             collapsing = group.create_task(collapse_findings(reading.frontier.in_order(), collapse))
         findings = collapsing.result()
-        # 3. Nothing found: look again at what the gate kept out.
+        # 3. Nothing found: look again at what the gate kept out, then where the best clue leads.
         if not findings and reading.gated:
             findings = await reading.look_again()
+        if not findings and task.decisive:
+            findings = await follow_clue(reading)
         # 4. Reduce.
         conclusion = await reduce_findings(findings, collapse, request.letters)
-        return build_answer(conclusion, reading, meter, collapse)
+        return _answer(conclusion, reading, meter, collapse)
 
 
 def encode_question(request: Request, resources: Resources) -> Sequence[int]:
@@ -118,12 +122,10 @@ def encode_question(request: Request, resources: Resources) -> Sequence[int]:
 def _split(
     document: Document, request: Request, resources: Resources, task: Task, question_ids: Sequence[int]
 ) -> Sequence[Chunk]:
-    """Chunk size: what was asked for, else the model's own; never more than fits beside the question."""
     tokenizer = resources.tokenizer
-    nothing = Chunk(index=0, span=Span(0, 0), sentences=(), numbered_token_ids=array("I"), affinity="")
-    fixed = map_call(nothing, question_ids, task, request, tokenizer).prompt.token_ids
+    fixed = map_call(NO_CHUNK, question_ids, task, request, tokenizer).prompt.token_ids
     room = resources.budget.room_tokens(fixed_tokens=len(fixed), output_tokens=task.map_output_tokens)
-    return split_document(document, tokenizer, min(request.chunk_tokens or resources.chunk_tokens, room))
+    return choose_chunks(document, request, resources, room)
 
 
 class _FirstAnswers:
@@ -145,7 +147,7 @@ def _tell_if_better(finding: Finding, shown: _FirstAnswers, reading: Reading, me
         reason = "better supported"
     else:
         reason = "another part supports a different answer better"
-    answer = build_answer(conclude_from_one(finding), reading, meter, provisional=True)
+    answer = _answer(conclude_from_one(finding), reading, meter, provisional=True)
     reading.resources.emit(Provisional(answer=answer, reason=reason))
 
 
@@ -159,7 +161,7 @@ def _graph(chunks: int, *, gated: bool, supported: bool) -> str:
     return "flowchart LR\n    " + " --> ".join(steps)
 
 
-def build_answer(
+def _answer(
     conclusion: Conclusion,
     reading: Reading,
     meter: Meter,
@@ -167,29 +169,8 @@ def build_answer(
     *,
     provisional: bool = False,
 ) -> Answer:
-    """Put what was concluded together with what is known of coverage, usage and failures."""
-    coverage = reading.coverage(collapse.dropped if collapse else 0)
-    warnings = [conclusion.warning] if conclusion.warning else []
-    failed = [chunk for chunk in coverage.failed_chunks if chunk.error != "LimitReached"]
-    if failed:
-        warnings.append(f"{len(failed)} of {coverage.chunks} chunks could not be read: {failed[0].message}")
-    if meter.stopped_by:
-        warnings.append(f"Reading stopped at the limit on {meter.stopped_by}; {coverage.share:.0%} was read.")
+    warnings: list[str] = []
     if collapse and collapse.failed:
         warnings.append(f"{len(collapse.failed)} collapse calls failed; their best finding stood in for the rest.")
-    return Answer(
-        text=conclusion.text,
-        explanation=conclusion.explanation,
-        found=bool(conclusion.text),
-        confidence=conclusion.confidence,
-        probability=conclusion.probability,
-        evidence=conclusion.evidence,
-        conflicts=conclusion.conflicts,
-        coverage=coverage,
-        usage=dict(meter.usage),
-        seconds=meter.seconds,
-        total_seconds=meter.elapsed_s(),
-        provisional=provisional,
-        stopped_by=meter.stopped_by,
-        warnings=tuple(warnings),
-    )
+    coverage = reading.coverage(collapse.dropped if collapse else 0)
+    return build_answer(conclusion, coverage, meter, warnings=warnings, provisional=provisional)

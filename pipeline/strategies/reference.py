@@ -12,7 +12,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.answer import Answer, Coverage, FailedChunk, confidence_of
+from pipeline.answer import Answer, FailedChunk, confidence_of
+from pipeline.coverage import coverage_of, failed_chunk
 from pipeline.document import Document
 from pipeline.errors import CollapseStalled
 from pipeline.finding import Evidence
@@ -91,12 +92,7 @@ class Reference:
             confidence=confidence_of(probability),
             probability=probability,
             evidence=tuple(evidence for piece in pieces for evidence in piece.evidence) if text else (),
-            coverage=Coverage(
-                chunks=len(chunks),
-                chunks_read=len(chunks) - len(failed),
-                chunks_extracted=len(chunks) - len(failed),
-                failed_chunks=tuple(failed),
-            ),
+            coverage=coverage_of(chunks, failed),
             usage=dict(meter.usage),
             seconds=meter.seconds,
             total_seconds=meter.elapsed_s(),
@@ -152,15 +148,7 @@ async def _map(
         if isinstance(outcome, Completion):
             pieces.append(_Piece(text=outcome.text, evidence=_locate(document, chunk, outcome.text)))
         else:
-            failed.append(
-                FailedChunk(
-                    index=chunk.index,
-                    span=chunk.span,
-                    stage=Stage.MAP,
-                    error=outcome.error,
-                    message=outcome.message,
-                )
-            )
+            failed.append(failed_chunk(chunk, outcome))
     return pieces, failed
 
 

@@ -4,9 +4,11 @@ header.md    before the chunk: role, rules, calibration anchors; the same for ev
 gate.md      after the chunk: the one-token relevance question
 map.md       after the chunk: what to extract, naming sentences by number
 map_quotes.md  the same, copying sentences
+known.md     the question together with what another part says, for a second round
 support.md   evidence alone: does it state the answer?
 collapse.md  several findings into one
 reduce.md    the surviving findings into the answer
+direct_header.md, direct.md  before and after a document that is read in one call
 task.toml    which stages run, how long outputs may be
 
 Folders named after a strategy (`reference`, `longagent`, ...) hold its own prompts, and `notes` what several share.
@@ -38,9 +40,12 @@ _SLOTS = {
     "gate": frozenset({"question"}),
     "map": frozenset({"question"}),
     "map_quotes": frozenset({"question"}),
+    "known": frozenset({"question", "known"}),
     "support": frozenset({"evidence", "question"}),
     "collapse": frozenset({"findings", "question"}),
     "reduce": frozenset({"findings", "question"}),
+    "direct_header": frozenset[str](),
+    "direct": frozenset({"question"}),
 }
 
 
@@ -53,9 +58,12 @@ class Task:
     gate: PromptTemplate
     map: PromptTemplate
     map_quotes: PromptTemplate
+    known: PromptTemplate
     support: PromptTemplate
     collapse: PromptTemplate
     reduce: PromptTemplate
+    direct_header: PromptTemplate
+    direct: PromptTemplate
     description: str
     gated: bool
     """False where every chunk matters: summaries, aggregation."""
@@ -103,8 +111,9 @@ def task_for(name: str, question: str) -> Task:
 
 @cache
 def load_prompt(folder: str, name: str) -> PromptTemplate:
-    """A prompt of a strategy that has prompts of its own; `PromptTemplate.encode` checks its slots."""
-    return PromptTemplate.parse(f"{folder}/{name}", _read(folder, f"{name}.md").rstrip("\n"))
+    """A prompt that belongs to a strategy, whatever the task; `PromptTemplate.encode` checks its slots."""
+    text = (files(__package__) / folder / f"{name}.md").read_text("utf-8")
+    return PromptTemplate.parse(f"{folder}/{name}", text.rstrip("\n"))
 
 
 def _read(task: str, file_name: str) -> str:

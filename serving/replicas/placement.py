@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pipeline
 from serving.machine import cpu_count, free_memory_bytes, gpus, tcmalloc_path
+from serving.models.model_profile import ModelProfile
 from serving.replicas.engine import EngineSpec
-from serving.replicas.kv_cache import fit_kv_cache, model_config
+from serving.replicas.kv_cache import fit_kv_cache
 
 SOURCE_ROOT = str(Path(pipeline.__file__).parents[1])
 CPU_STEP_TOKENS = 2048
@@ -34,9 +35,8 @@ class Placement:
 
 
 def place_vllm(
-    model_path: str,
+    profile: ModelProfile,
     *,
-    context_tokens: int,
     replicas: int | None = None,
     tensor_parallel: int = 1,
     kv_cache_bytes: int | None = None,
@@ -44,11 +44,10 @@ def place_vllm(
     """Return the placement of a vLLM model on this machine.
 
     With GPUs: one replica per group of `tensor_parallel`. Without: one replica on all cores, its KV cache as large as
-    free memory allows. Raises `ModelIncomplete`, `OutOfMemory`.
+    free memory allows. Raises `OutOfMemory`.
     """
-    model_config(model_path)
     devices = len(gpus())
-    options = {"model_path": model_path, "context_tokens": context_tokens}
+    options = {"model_path": str(profile.path), "context_tokens": profile.context_tokens}
     if devices:
         return Placement(
             spec=EngineSpec(
@@ -67,7 +66,7 @@ def place_vllm(
             num_gpus=tensor_parallel,
             environment=common_environment() | {"VLLM_LOGGING_LEVEL": "WARNING"},
         )
-    room = kv_cache_bytes or fit_kv_cache(model_path, free_bytes=free_memory_bytes(), context_tokens=context_tokens)
+    room = kv_cache_bytes or fit_kv_cache(profile, free_bytes=free_memory_bytes())
     return Placement(
         spec=EngineSpec(
             engine="vllm",

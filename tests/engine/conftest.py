@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from serving import cluster
+from serving.models.model_profile import load_profile
 from serving.models.pull_model import find_model
 from serving.replicas.placement import place_vllm
 from serving.settings import load_settings
@@ -44,7 +45,7 @@ def model_path() -> Path:
 
 @pytest.fixture(scope="package")  # a process has one Ray: it ends before the next package's begins
 def served(model_path: Path) -> Iterator[Served]:
-    placement = place_vllm(str(model_path), context_tokens=4096, kv_cache_bytes=1 << 30)
+    placement = place_vllm(load_profile(model_path, context_tokens=4096), kv_cache_bytes=1 << 30)
     with tempfile.TemporaryDirectory(prefix="lf-") as name:
         started = cluster.start(placement, folder=Path(name), report=lambda _: None)
         try:

@@ -51,7 +51,7 @@ def check(answer: Answer, document: Document) -> None:
 @pytest.mark.parametrize("task", ["question_answering", "summarization"])
 async def test_a_real_document_goes_through_whole(served: Served, document: Document, task: str) -> None:
     events: list[Event] = []
-    answer = await ask(document, Request(question=QUESTION, task=task), resources(served, events))
+    answer = await ask(document, Request(question=QUESTION, task=task, strategy="mapreduce"), resources(served, events))
     check(answer, document)
     plan = next(event.plan for event in events if isinstance(event, Planned))
     assert plan.chunks == answer.coverage.chunks > 5
@@ -70,7 +70,7 @@ async def test_the_reference_schedule_goes_through_whole(served: Served, documen
 async def test_a_second_question_reads_the_chunks_from_the_cache(served: Served) -> None:
     fresh = Document.from_text(bundled_document().text[100_000:112_000])  # no other test reads this part
     answers = [
-        await ask(fresh, Request(question=question), resources(served))
+        await ask(fresh, Request(question=question, strategy="mapreduce"), resources(served))
         for question in (QUESTION, "What does the asyncio event loop do?")
     ]
     first, second = (answer.usage[Stage.GATE] for answer in answers)

@@ -17,6 +17,7 @@ from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 from serving import cluster
 from serving.machine import gpus
+from serving.models.model_profile import load_profile
 from serving.models.pull_model import find_model
 from serving.replicas.placement import place_vllm
 from serving.settings import load_settings
@@ -28,7 +29,7 @@ async def test_a_whole_document_is_read_on_every_gpu() -> None:
         pytest.skip("smollm2-135m is not on this machine; `make test` brings it")
     document = bundled_document()
     with tempfile.TemporaryDirectory(prefix="lf-") as folder:
-        running = cluster.start(place_vllm(str(path), context_tokens=8192), folder=Path(folder), report=lambda _: None)
+        running = cluster.start(place_vllm(load_profile(path)), folder=Path(folder), report=lambda _: None)
         try:
             assert running.replicas == len(gpus())
             resources = Resources(
@@ -39,7 +40,8 @@ async def test_a_whole_document_is_read_on_every_gpu() -> None:
                 gate=GateSettings(enabled=True),
                 calibration=Calibration(keep_probability=0.0),
             )
-            answer = await ask(document, Request(question="What does a failing assert statement raise?"), resources)
+            request = Request(question="What does a failing assert statement raise?", strategy="mapreduce")
+            answer = await ask(document, request, resources)
         finally:
             running.stop()
     assert answer.coverage.failed_chunks == ()

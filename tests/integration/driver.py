@@ -21,7 +21,7 @@ from serving import cluster
 from tests.factories import fact_document, make_resources
 
 DOCUMENT = fact_document({}, paragraphs=40)
-REQUEST = Request(question="How still was the harbour?")
+REQUEST = Request(question="How still was the harbour?", strategy="mapreduce")
 
 
 async def ask_on(dispatcher: Dispatcher) -> Answer:

@@ -64,7 +64,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     document = tmp_path / "harbour.txt"
-    document.write_text(fact_document({7: FACT}).text)
+    document.write_text(fact_document({7: FACT}, paragraphs=30).text)
     prepared = Stage(
         cache_dir=tmp_path / "cache", document=document, script=reading_script(make_tokenizer(), [(FACT, "Anna Torv")])
     )
@@ -111,7 +111,7 @@ def test_json_is_one_object_and_its_quotes_are_the_documents(stage: Stage) -> No
 
 
 def test_what_the_document_does_not_say_is_said_and_is_no_error(stage: Stage) -> None:
-    stage.document.write_text(fact_document({}).text)
+    stage.document.write_text(fact_document({}, paragraphs=30).text)
     result = stage.run(str(stage.document), "-q", "Who is the keeper?")
     assert result.exit_code == 0, result.output
     assert "The document does not say." in result.stdout

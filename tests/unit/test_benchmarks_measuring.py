@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app, change_options
 from benchmarks.bench import Options
-from benchmarks.results_file import ResultsFile, count_unscored, find_resumable, read_results, scored
+from benchmarks.fit_calibration import fit_calibration
+from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
 from benchmarks.statistics import (
     auc,
     auroc,
@@ -25,7 +26,6 @@ from benchmarks.statistics import (
     wilson_low,
 )
 from benchmarks.suites import SUITES
-from benchmarks.suites.ask import fit_calibration
 from benchmarks.suites.gate import clear_score, fit_rule, measure_rule, row_auc
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
 from pipeline.gate_chunks import GateSettings
@@ -123,10 +123,10 @@ def test_a_resumed_file_knows_what_is_measured_and_tries_again_what_failed(tmp_p
     assert resumed.has("a")
     assert not resumed.has("b")
     _, rows = read_results(resumed.path)
-    assert count_unscored(rows) == 1
+    assert unscored_keys(rows) == ["b"]
     resumed.add("b", value=2)
     _, rows = read_results(resumed.path)
-    assert count_unscored(rows) == 0
+    assert unscored_keys(rows) == []
     assert len(scored(rows)) == 2
 
 
@@ -150,6 +150,12 @@ def test_a_last_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     ResultsFile(results.path, HEADER).add("c", value=3)
     _, rows = read_results(results.path)
     assert [row["key"] for row in rows] == ["a", "c"]
+
+
+def test_an_answer_may_hold_any_line_separator(tmp_path: Path) -> None:
+    results = ResultsFile(tmp_path / "gate-1.jsonl", HEADER)
+    results.add("a", answer="one\u2028two\u0085three")
+    assert ResultsFile(results.path, HEADER).has("a")
 
 
 def test_only_a_file_with_the_same_settings_is_resumed(tmp_path: Path) -> None:

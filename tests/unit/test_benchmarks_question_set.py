@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from benchmarks.question_set import BenchDocument, BenchItem, make_documents
 from benchmarks.real_questions import answerable
-from benchmarks.score import holds, normalise, score_answer, states_answer
+from benchmarks.score import all_of, holds, normalise, score_answer, states_answer
 from pipeline.document import Span
+from pipeline.errors import UnknownName
 
 
 @functools.lru_cache(maxsize=8)
@@ -67,6 +69,50 @@ def test_every_kind_and_its_marks_are_there() -> None:
         assert bool(item.spans) == (item.kind != "absent")
         assert bool(item.link_spans) == (item.kind == "two_hop")
         assert bool(item.conflict_spans) == (item.kind == "conflict")
+
+
+@functools.lru_cache
+def an_aggregation_set(code: str) -> list[BenchDocument]:
+    return make_documents(11, 3, 4_000, 8, (code,), ("aggregation",))
+
+
+@pytest.mark.parametrize("code", ["en", "zh"])
+def test_an_aggregation_is_answered_by_all_of_its_sentences_together(code: str) -> None:
+    for document in an_aggregation_set(code):
+        for item in document.items:
+            sentences = [normalise(document.text[span.start : span.end]) for span in item.spans]
+            assert 3 <= len(sentences) <= 6
+            assert len(set(sentences)) == len(sentences)
+            assert score_answer(item, "; ".join(sentences[1:]), found=True) == "wrong"
+
+
+@pytest.mark.parametrize("code", ["en", "zh"])
+def test_totals_and_largest_are_those_of_the_text(code: str) -> None:
+    seen = set()
+    for document in an_aggregation_set(code):
+        for item in document.items:
+            text = [document.text[span.start : span.end].replace(",", "") for span in item.spans]
+            amounts = sorted(int(found) for one in text for found in re.findall(r"\d{4,}", one))
+            if not item.accepted[0].isdigit() or int(item.accepted[0]) <= 6:
+                continue
+            assert len(amounts) == len(item.spans)
+            assert int(item.accepted[0]) in (sum(amounts), amounts[-1])
+            seen.add(int(item.accepted[0]) == sum(amounts))
+    assert seen == {True, False}
+
+
+def test_a_list_is_right_when_every_member_is_named_and_no_stranger() -> None:
+    listed = an_item(kind="aggregation", accepted=(all_of(["Rostatti", "Vornwick"]),), rejected=("Dalegaard",))
+    assert score_answer(listed, "Vornwick, and Adela Rostatti", found=True) == "right"
+    assert score_answer(listed, "Rostatti", found=True) == "wrong"
+    assert score_answer(listed, "Rostatti, Vornwick, Dalegaard", found=True) == "wrong"
+
+
+def test_kinds_are_those_asked_for() -> None:
+    (document,) = make_documents(1, 1, 4_000, 4, ("en",), ("two_hop", "aggregation"))
+    assert sorted(item.kind for item in document.items) == ["aggregation", "aggregation", "two_hop", "two_hop"]
+    with pytest.raises(UnknownName, match="two_hop"):
+        make_documents(1, 1, 4_000, 4, ("en",), ("riddle",))
 
 
 def test_the_two_facts_of_a_two_hop_question_lie_far_apart() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from benchmarks.__main__ import CHANGEABLE
+from benchmarks.suites import SUITES
 from pipeline.strategies import STRATEGIES
 from pipeline.tasks import TASKS, load_task, task_for
 from serving.cli import app
@@ -15,6 +17,7 @@ from serving.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
 USAGE = (ROOT / "docs" / "usage.md").read_text("utf-8")
+BENCHMARKS = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -26,6 +29,11 @@ def test_every_setting_is_documented(name: str) -> None:
 @pytest.mark.parametrize("name", [*TASKS, *STRATEGIES])
 def test_every_task_and_strategy_is_documented(name: str) -> None:
     assert f"`{name}`" in USAGE
+
+
+@pytest.mark.parametrize("name", [*SUITES, *CHANGEABLE])
+def test_every_suite_and_size_is_documented(name: str) -> None:
+    assert re.search(rf"`{name}[`=]", BENCHMARKS)
 
 
 def test_every_option_of_ask_is_documented() -> None:

@@ -58,3 +58,10 @@ def test_more_support_never_lowers_the_probability(gate: float, support: float, 
     low = calibration.probability(gate=gate, support=support, words=words)
     high = calibration.probability(gate=gate, support=support + 1, words=words)
     assert 0 <= low <= high <= 1
+
+
+def test_a_task_may_have_an_intercept_of_its_own() -> None:
+    calibration = Calibration(intercept=-1.0, task_intercepts={"question_answering_zh": -3.0})
+    own, other = calibration.for_task("question_answering_zh"), calibration.for_task("question_answering")
+    assert own.probability(gate=1, support=1, words=5) < other.probability(gate=1, support=1, words=5)
+    assert other == calibration

@@ -28,6 +28,10 @@ QUESTION = "What was the lighthouse keeper called?"
 DOCUMENT = fact_document({7: FACT})
 
 
+def asking(**changes: object) -> Request:
+    return Request(**{"question": QUESTION, "strategy": "mapreduce", **changes})  # type: ignore[arg-type]
+
+
 def reader(**changes: object) -> Script:
     return reading_script(make_tokenizer(), [(FACT, "Odalys Brand")], **changes)  # type: ignore[arg-type]
 
@@ -38,7 +42,7 @@ async def run(
     model = model or ScriptedModel(script)
     dispatcher = InlineDispatcher(model, max_calls=2, retry=RetryPolicy(), sleep=lambda _: asyncio.sleep(0))
     resources = make_resources(dispatcher=dispatcher, emit=(events.append if events is not None else lambda _: None))
-    return await ask(DOCUMENT, Request(question=QUESTION, **request), resources)  # type: ignore[arg-type]
+    return await ask(DOCUMENT, asking(**request), resources)
 
 
 def failing(script: Script, when: Callable[[Call], bool]) -> Script:
@@ -97,7 +101,7 @@ async def test_a_failed_reduce_leaves_the_best_finding_and_says_so() -> None:
     document = fact_document({2: other, 7: FACT})
     script = reading_script(make_tokenizer(), [(FACT, "Odalys Brand"), (other, "Perrin Oake")])
     resources = make_resources(failing(script, lambda call: call.stage is Stage.REDUCE))
-    answer = await ask(document, Request(question=QUESTION), resources)
+    answer = await ask(document, asking(), resources)
     assert answer.text in {"Odalys Brand", "Perrin Oake"}
     assert len(answer.conflicts) == 1
     assert any("last step failed" in warning for warning in answer.warnings)
@@ -179,7 +183,7 @@ async def test_every_prompt_fits_the_context() -> None:
     model = ScriptedModel(seeded_script(1))
     resources = make_resources(dispatcher=InlineDispatcher(model), context_tokens=6000)
     for task in ("question_answering", "summarization", "aggregation", "code"):
-        await ask(fact_document({7: FACT}, paragraphs=60), Request(question=QUESTION, task=task), resources)
+        await ask(fact_document({7: FACT}, paragraphs=60), asking(task=task), resources)
     assert all(call.cost_tokens() <= 6000 for call in model.calls)
     assert {call.stage for call in model.calls} >= {Stage.GATE, Stage.MAP, Stage.COLLAPSE, Stage.REDUCE}
 
@@ -187,7 +191,7 @@ async def test_every_prompt_fits_the_context() -> None:
 async def test_the_plan_bounds_the_calls() -> None:
     model = ScriptedModel(seeded_script(1))
     resources = make_resources(dispatcher=InlineDispatcher(model))
-    request = Request(question=QUESTION)
+    request = asking()
     planned = plan(DOCUMENT, request, resources)
     answer = await ask(DOCUMENT, request, resources)
     assert planned.chunks == answer.coverage.chunks
@@ -197,7 +201,7 @@ async def test_the_plan_bounds_the_calls() -> None:
 async def test_a_document_of_one_chunk_is_read_directly() -> None:
     model = ScriptedModel(reader())
     resources = make_resources(dispatcher=InlineDispatcher(model))
-    answer = await ask(fact_document({0: FACT}, paragraphs=1), Request(question=QUESTION), resources)
+    answer = await ask(fact_document({0: FACT}, paragraphs=1), asking(), resources)
     assert answer.text == "Odalys Brand"
     assert {call.stage for call in model.calls} == {Stage.MAP, Stage.SUPPORT}
 
@@ -205,7 +209,7 @@ async def test_a_document_of_one_chunk_is_read_directly() -> None:
 async def test_the_second_question_shares_header_and_chunk_with_the_first() -> None:
     models = [ScriptedModel(reader()), ScriptedModel(reader())]
     for model, question in zip(models, (QUESTION, "How many boats lay in the harbour at noon?"), strict=True):
-        await ask(DOCUMENT, Request(question=question), make_resources(dispatcher=InlineDispatcher(model)))
+        await ask(DOCUMENT, asking(question=question), make_resources(dispatcher=InlineDispatcher(model)))
     first, second = (
         {
             call.chunk_index: call.prompt.token_ids[: call.prompt.shared_prefix_tokens]
@@ -219,7 +223,7 @@ async def test_the_second_question_shares_header_and_chunk_with_the_first() -> N
 
 async def test_multiple_choice_answers_with_a_letter() -> None:
     script = reading_script(make_tokenizer(), [(FACT, "B")])
-    request = Request(question=QUESTION, task="multiple_choice", choices=("Perrin", "Odalys"))
+    request = asking(task="multiple_choice", choices=("Perrin", "Odalys"))
     answer = await ask(DOCUMENT, request, make_resources(script))
     assert answer.text == "B"
 
@@ -258,7 +262,7 @@ async def test_a_context_too_small_is_refused_before_any_call(context_tokens: in
     model = ScriptedModel(reader())
     resources = make_resources(dispatcher=InlineDispatcher(model), context_tokens=context_tokens)
     with pytest.raises(ContextTooSmall, match=r"larger context|too small"):
-        await ask(DOCUMENT, Request(question=QUESTION), resources)
+        await ask(DOCUMENT, asking(), resources)
     assert model.calls == []
 
 
@@ -276,7 +280,7 @@ async def test_a_decisive_finding_stands_without_a_reduce_call() -> None:
     model = ScriptedModel(script)
     calibration = Calibration(intercept=-1.0, support=1.0)
     resources = replace(make_resources(dispatcher=InlineDispatcher(model)), calibration=calibration)
-    answer = await ask(document, Request(question=QUESTION), resources)
+    answer = await ask(document, asking(), resources)
     assert answer.text == "Odalys Brand"
     assert all(call.stage is not Stage.REDUCE for call in model.calls)
 
@@ -311,5 +315,5 @@ async def test_usage_counts_every_call() -> None:
 async def test_a_gate_that_is_off_for_a_weak_model_is_not_called() -> None:
     model = ScriptedModel(reader())
     resources = make_resources(dispatcher=InlineDispatcher(model), gate=GateSettings(enabled=False))
-    await ask(DOCUMENT, Request(question=QUESTION), resources)
+    await ask(DOCUMENT, asking(), resources)
     assert all(call.stage is not Stage.GATE for call in model.calls)

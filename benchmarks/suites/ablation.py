@@ -1,0 +1,53 @@
+"""What each improvement is worth: the same questions with everything on, then with one thing off at a time.
+
+Calls are greedy and remembered, so that variants differ in nothing but what is switched. Times would mean nothing
+and are not compared; tokens are counted as if nothing had been remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.answer_report import difference_lines, group_rows, kind_lines, mean_lines, table_lines
+from benchmarks.ask_questions import ask_everything
+from benchmarks.bench import Bench, Options, Suite
+from benchmarks.results_file import Row
+from benchmarks.variants import COLLECT, DEFAULT, VARIANTS, find_variants
+
+_COMPARED = ("right", "right, evidence too", "calls", "prompt_tokens", "output_tokens")
+
+
+async def run(bench: Bench) -> None:
+    """`default` is always among the variants: without it there is nothing to compare with."""
+    wanted = bench.options.variants or tuple(name for name in VARIANTS if name != COLLECT)
+    variants = find_variants([DEFAULT, *(name for name in wanted if name != DEFAULT)])
+    async with bench.serve() as served:
+        await ask_everything(bench, served.remembering, variants)
+
+
+def report(_: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
+    groups = group_rows(rows)
+    taken = [f"  {name:18} without {VARIANTS[name].takes_away}" for name in groups if name != DEFAULT]
+    return [
+        *taken,
+        "",
+        *table_lines(groups, failed),
+        "",
+        "default, mean over all questions, 95 % interval:",
+        *mean_lines({name: rows for name, rows in groups.items() if name == DEFAULT}, _COMPARED),
+        "",
+        "what is lost or saved without it: default minus variant on the same questions, 95 % interval",
+        "(right: above 0 is what the improvement gives; tokens: below 0 is what it saves)",
+        *difference_lines(DEFAULT, groups, _COMPARED),
+        "",
+        "right of asked, by kind:",
+        *kind_lines(groups),
+    ]
+
+
+SUITE = Suite(
+    purpose="what each improvement is worth: one switched off at a time, paired by question",
+    run=run,
+    report=report,
+    quick=Options(model="", quick=True, documents=1, tokens=5_000, questions=2, languages=("en",)),
+)

@@ -1,0 +1,56 @@
+"""Strategies side by side on every kind of question, in English and Chinese: accuracy, honesty, time and tokens.
+
+Nothing is remembered from call to call, so that times mean something. Strategies take turns on each question, and
+which goes first rotates: a slow minute of the machine or a warm prefix cache then favours none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.answer_report import difference_lines, group_rows, kind_lines, mean_lines, table_lines
+from benchmarks.ask_questions import ask_item
+from benchmarks.bench import Bench, Options, Suite
+from benchmarks.results_file import Row
+from benchmarks.variants import Variant
+from pipeline.strategies import STRATEGIES, find_strategy
+
+_KINDS = ("lookup", "two_hop", "conflict", "absent", "aggregation", "real")
+_COMPARED = ("right", "right, evidence too", "seconds", "prompt_tokens", "output_tokens")
+
+
+async def run(bench: Bench) -> None:
+    names = bench.options.strategies or tuple(STRATEGIES)
+    variants = [Variant(name=name, request={"strategy": name}) for name in names if find_strategy(name)]
+    async with bench.serve() as served:
+        for document in bench.documents(_KINDS):
+            for number, item in enumerate(document.items):
+                first = number % len(variants)
+                for variant in [*variants[first:], *variants[:first]]:
+                    await ask_item(bench, served.resources, variant, document, item)
+
+
+def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
+    groups = group_rows(rows)
+    names = [name for name in header["settings"].get("strategies") or STRATEGIES if name in groups]
+    ordered = {name: groups[name] for name in names}
+    return [
+        *table_lines(ordered, failed),
+        "",
+        "mean per question, 95 % interval:",
+        *mean_lines(ordered, _COMPARED),
+        "",
+        "differences on the same questions, 95 % interval:",
+        *(line for name in names[:1] for line in difference_lines(name, ordered, _COMPARED)),
+        "",
+        "right of asked, by kind:",
+        *kind_lines(ordered),
+    ]
+
+
+SUITE = Suite(
+    purpose="strategies side by side: dependency, conflict, absence, aggregation; time and tokens beside accuracy",
+    run=run,
+    report=report,
+    quick=Options(model="", quick=True, documents=1, tokens=5_000, questions=6, languages=("en",)),
+)

@@ -1,0 +1,71 @@
+"""Ways to ask the same question: one mechanism off at a time, or another strategy altogether."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pipeline.calibrate import Calibration
+from pipeline.errors import UnknownName
+from pipeline.run import Resources
+
+SMALLEST_CHUNK_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What is changed for a run, and what that tells."""
+
+    name: str
+    takes_away: str = ""
+    """The improvement that is missing; empty if none is."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    resources: Callable[[Resources], Resources] = lambda resources: resources
+
+
+def _keep_every_finding(resources: Resources) -> Resources:
+    return replace(resources, calibration=replace(resources.calibration, keep_probability=0.0))
+
+
+def _gate_by_model_alone(resources: Resources) -> Resources:
+    return replace(resources, gate=replace(resources.gate, lexical_nats=0.0))
+
+
+def _believe_the_words(resources: Resources) -> Resources:
+    """The stated confidence through the weights of a model that was never fitted."""
+    words = Calibration(gate=0.0, support=0.0)
+    return replace(
+        resources, calibration=replace(resources.calibration, intercept=0.0, gate=0.0, support=0.0, words=words.words)
+    )
+
+
+def _halve_chunks(resources: Resources) -> Resources:
+    return replace(resources, chunk_tokens=max(SMALLEST_CHUNK_TOKENS, resources.chunk_tokens // 2))
+
+
+COLLECT = "collect"
+DEFAULT = "default"
+VARIANTS: Mapping[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        Variant(name=COLLECT, resources=_keep_every_finding),
+        Variant(name=DEFAULT),
+        Variant(name="no_gate", takes_away="relevance gate", request={"use_gate": False}),
+        Variant(name="gate_without_words", takes_away="BM25 beside the gate", resources=_gate_by_model_alone),
+        Variant(name="no_support", takes_away="support check", request={"use_support_check": False}),
+        Variant(name="stated_confidence", takes_away="calibrated confidence", resources=_believe_the_words),
+        Variant(name="copied_quotes", takes_away="evidence by pointer", request={"copy_quotes": True}),
+        Variant(name="document_order", takes_away="best chunks first", request={"best_first": False}),
+        Variant(name="half_chunks", takes_away="chunks of full size", resources=_halve_chunks),
+        Variant(name="reference", takes_away="all of them", request={"strategy": "reference"}),
+    )
+}
+"""`collect` keeps every finding, right and wrong, for the calibration to be fitted on; its answers are not compared."""
+
+
+def find_variants(names: Sequence[str]) -> list[Variant]:
+    unknown = [name for name in names if name not in VARIANTS]
+    if unknown:
+        raise UnknownName(f"No variant {unknown[0]!r}; the variants are {', '.join(VARIANTS)}.")
+    return [VARIANTS[name] for name in names]
