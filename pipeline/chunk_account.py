@@ -1,4 +1,4 @@
-"""What became of each chunk, and the answer that says so, where a strategy may ask about a chunk several times."""
+"""What became of each chunk, and the answer that says so."""
 
 from __future__ import annotations
 
@@ -6,65 +6,101 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.answer import Answer, Coverage, FailedChunk
+from pipeline.document import Span
 from pipeline.events import ChunkMapped, Event, Provisional
 from pipeline.finding import Finding
 from pipeline.meter import Meter
 from pipeline.model import CallFailed, Stage
-from pipeline.reduce_findings import Conclusion
+from pipeline.reduce_findings import Conclusion, same_answer
 from pipeline.split_document import Chunk
 
 PROVISIONAL_PROBABILITY = 0.5
 """A first answer is shown when it is more likely right than not."""
+LIMIT_REACHED = "LimitReached"
 
 
 @dataclass(slots=True, kw_only=True)
 class ChunkAccount:
     """Each chunk ends as read, failed or unread, exactly once, however often it was asked about."""
 
-    chunks: Sequence[Chunk]
     meter: Meter
     emit: Callable[[Event], None]
+    chunks: Sequence[Chunk] = ()
+    gated: set[int] = field(default_factory=set)
+    """Indices of chunks that were judged for their relevance: read, if nothing failed later."""
     read: set[int] = field(default_factory=set)
+    """Indices of chunks that were read for what they say."""
     failed: dict[int, FailedChunk] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    _failed_calls: int = 0
-    _shown_probability: float = 0.0
+    """What else the answer must tell."""
+    _made_good: set[int] = field(default_factory=set)
+    """Chunks on which one call failed and another did not."""
+    _shown: Conclusion | None = None
 
     @property
     def unread(self) -> list[int]:
         return [chunk.index for chunk in self.chunks if chunk.index not in self.read | self.failed.keys()]
 
     def add_read(self, index: int, finding: Finding | None) -> None:
-        """The chunk was read, whatever failed before."""
+        """The chunk was read, whatever failed before; `finding` is what it said, if anything."""
+        before = self.failed.pop(index, None)
+        if before is not None and before.stage is not Stage.GATE and before.error != LIMIT_REACHED:
+            self._made_good.add(index)
         self.read.add(index)
-        self.failed.pop(index, None)
         self.emit(ChunkMapped(chunk_index=index, finding=finding))
 
-    def add_failed(self, index: int, failed: CallFailed) -> None:
+    def add_failed(self, index: int, failed: CallFailed, stage: Stage = Stage.MAP) -> None:
         """A call on the chunk failed for good; a chunk that another call has read stays read."""
-        self.emit(ChunkMapped(chunk_index=index, finding=None))
-        self._failed_calls += failed.error != "LimitReached"
         if index not in self.read:
             span = self.chunks[index].span
             self.failed[index] = FailedChunk(
-                index=index, span=span, stage=Stage.MAP, error=failed.error, message=failed.message
+                index=index, span=span, stage=stage, error=failed.error, message=failed.message
             )
+        elif failed.error != LIMIT_REACHED:
+            self._made_good.add(index)
+        if stage is Stage.MAP:
+            self.emit(ChunkMapped(chunk_index=index, finding=None))
 
-    def show(self, conclusion: Conclusion, reason: str) -> None:
-        """Emit a provisional answer if it is probable enough and better than what was shown before."""
-        if not conclusion.text or conclusion.probability < PROVISIONAL_PROBABILITY:
-            return
-        if conclusion.probability > self._shown_probability:
-            self._shown_probability = conclusion.probability
-            self.emit(Provisional(answer=self.answer(conclusion, provisional=True), reason=reason))
-
-    def answer(self, conclusion: Conclusion, *, provisional: bool = False) -> Answer:
-        coverage = Coverage(
+    def coverage(self) -> Coverage:
+        return Coverage(
             chunks=len(self.chunks),
-            chunks_read=len(self.read),
+            chunks_read=len((self.gated | self.read) - self.failed.keys()),
             chunks_extracted=len(self.read),
             failed_chunks=tuple(self.failed[index] for index in sorted(self.failed)),
         )
+
+    def show(self, conclusion: Conclusion, first: str) -> None:
+        """Emit a provisional answer if it is probable enough and more so than those before; `first` explains the first.
+
+        Shown with how much was read by then.
+        """
+        before = self._shown
+        if not conclusion.text or conclusion.probability < PROVISIONAL_PROBABILITY:
+            return
+        if before is not None and conclusion.probability <= before.probability:
+            return
+        self._shown = conclusion
+        if before is None:
+            reason = first
+        elif same_answer(before.text, conclusion.text):
+            reason = "better supported"
+        else:
+            reason = "another part supports a different answer better"
+        self.show_always(conclusion, reason)
+
+    def show_always(self, conclusion: Conclusion, reason: str) -> None:
+        self.emit(Provisional(answer=self.answer(conclusion, provisional=True), reason=reason))
+
+    def answer(
+        self,
+        conclusion: Conclusion,
+        *,
+        coverage: Coverage | None = None,
+        made_from: tuple[Span, ...] = (),
+        provisional: bool = False,
+    ) -> Answer:
+        """What was concluded, with what the run knows; `coverage` replaces the account's where it says more."""
+        coverage = coverage or self.coverage()
         return Answer(
             text=conclusion.text,
             explanation=conclusion.explanation,
@@ -74,21 +110,23 @@ class ChunkAccount:
             evidence=conclusion.evidence,
             conflicts=conclusion.conflicts,
             coverage=coverage,
+            made_from=made_from,
             usage=dict(self.meter.usage),
             seconds=self.meter.seconds,
             total_seconds=self.meter.elapsed_s(),
             provisional=provisional,
             stopped_by=self.meter.stopped_by,
-            warnings=tuple(self._warnings(conclusion, coverage)),
+            warnings=tuple(self._told(conclusion, coverage)),
         )
 
-    def _warnings(self, conclusion: Conclusion, coverage: Coverage) -> list[str]:
-        warnings = [conclusion.warning] if conclusion.warning else []
-        failed = [chunk for chunk in coverage.failed_chunks if chunk.error != "LimitReached"]
+    def _told(self, conclusion: Conclusion, coverage: Coverage) -> list[str]:
+        """The conclusion's warning, chunks that failed, a limit that was reached, then the strategy's own."""
+        told = [conclusion.warning] if conclusion.warning else []
+        failed = [chunk for chunk in coverage.failed_chunks if chunk.error != LIMIT_REACHED]
         if failed:
-            warnings.append(f"{len(failed)} of {coverage.chunks} chunks could not be read: {failed[0].message}")
-        if (others := self._failed_calls - len(failed)) > 0:
-            warnings.append(f"{others} calls failed on chunks that were read by other calls.")
+            told.append(f"{len(failed)} of {coverage.chunks} chunks could not be read: {failed[0].message}")
+        if self._made_good:
+            told.append(f"Calls failed on {len(self._made_good)} chunks that other calls have read.")
         if self.meter.stopped_by:
-            warnings.append(f"Reading stopped at the limit on {self.meter.stopped_by}; {coverage.share:.0%} was read.")
-        return [*warnings, *self.warnings]
+            told.append(f"Reading stopped at the limit on {self.meter.stopped_by}; {coverage.share:.0%} was read.")
+        return [*told, *self.warnings]

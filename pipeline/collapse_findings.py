@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from pipeline.complete_parsed import complete_one
 from pipeline.dispatch import Dispatcher
-from pipeline.errors import CollapseStalled, ContextTooSmall, MalformedOutput
+from pipeline.errors import CollapseStalled, ContextTooSmall
 from pipeline.events import Collapsed
 from pipeline.finding import Evidence, Finding
 from pipeline.model import Call, CallFailed, Sampling, Stage
@@ -145,18 +146,12 @@ async def _merge_group(group: list[Finding], collapse: Collapse, depth: int) -> 
 
 
 async def _merge_by_model(group: list[Finding], collapse: Collapse) -> Finding | None:
-    async for outcome in collapse.dispatcher.complete([_collapse_call(group, collapse)]):
-        if isinstance(outcome, CallFailed):
-            collapse.failed.append(outcome)
-            return None
-        try:
-            parsed = parse_fields(outcome)
-        except MalformedOutput as error:
-            collapse.failed.append(CallFailed(error=type(error).__name__, message=str(error)))
-            return None
-        named = [group[number - 1] for number in parsed.numbers("findings") if 1 <= number <= len(group)]
-        return _merged(named or group, parsed.text("rationale"), parsed.text("answer"), parsed.confidence())
-    return None
+    parsed = await complete_one(_collapse_call(group, collapse), parse_fields, collapse.dispatcher, repairs=0)
+    if isinstance(parsed, CallFailed):
+        collapse.failed.append(parsed)
+        return None
+    named = [group[number - 1] for number in parsed.numbers("findings") if 1 <= number <= len(group)]
+    return _merged(named or group, parsed.text("rationale"), parsed.text("answer"), parsed.confidence())
 
 
 def _merged(named: list[Finding], rationale: str, answer: str, confidence: int) -> Finding:

@@ -21,11 +21,12 @@ async def follow_clue(reading: Reading) -> list[Finding]:
     clue = _best_clue(reading)
     if clue is None:
         return []
+    run = reading.run
     known = tuple(evidence for evidence in clue.evidence if evidence.span is not None)
     text = " ".join(evidence.quote for evidence in known)
-    lexical = score_words(reading.document, reading.chunks, f"{reading.request.question} {text}")
+    lexical = score_words(run.document, run.chunks, f"{run.request.question} {text}")
     nearest = [index for index in best_first(lexical) if index not in clue.chunk_indices and lexical[index] > 0]
-    return await _with_clue(reading, known, text).read_some(nearest[: reading.resources.gate.keep_at_least])
+    return await _with_clue(reading, known, text).read_some(nearest[: run.resources.gate.keep_at_least])
 
 
 def _best_clue(reading: Reading) -> Finding | None:
@@ -44,9 +45,8 @@ def _with_clue(reading: Reading, known: tuple[Evidence, ...], text: str) -> Read
 
     The gate's scores are left out: they say how relevant a chunk is to the question without the clue.
     """
-    tokenizer = reading.resources.tokenizer
-    question_ids = reading.task.known.encode(
-        tokenizer, {"question": reading.question_ids, "known": tokenizer.encode_content(text)}
-    )
-    request = replace(reading.request, question=f"{reading.request.question} {text}")
-    return replace(reading, question_ids=question_ids, request=request, known=known, scores={})
+    run = reading.run
+    values = {"question": run.question_ids, "known": run.tokenizer.encode_content(text)}
+    question_ids = run.task.known.encode(run.tokenizer, values)
+    request = replace(run.request, question=f"{run.request.question} {text}")
+    return replace(reading, run=replace(run, question_ids=question_ids, request=request), known=known, scores={})

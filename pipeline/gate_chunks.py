@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline.chunk_call import chunk_call
 from pipeline.model import Call, Completion, Sampling, Stage
-from pipeline.prompt import chat_prompt
 from pipeline.split_document import Chunk
 from pipeline.tasks import Task
 from pipeline.tokenizer import Tokenizer
@@ -34,18 +34,9 @@ class GateSettings:
 
 def gate_call(chunk: Chunk, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:
     """Ask for one token; header and chunk are a prefix that the map call and other questions find cached."""
-    prompt = chat_prompt(
-        tokenizer,
-        shared=[task.header.encode(tokenizer, {}), chunk.numbered_token_ids],
-        own=[task.gate.encode(tokenizer, {"question": question_ids})],
-    )
-    return Call(
-        prompt=prompt,
-        sampling=Sampling(max_output_tokens=1, choices=(task.yes, task.no)),
-        stage=Stage.GATE,
-        chunk_index=chunk.index,
-        affinity=chunk.affinity,
-    )
+    own = task.gate.encode(tokenizer, {"question": question_ids})
+    sampling = Sampling(max_output_tokens=1, choices=(task.yes, task.no))
+    return chunk_call(chunk, own, sampling, tokenizer, header=task.header, stage=Stage.GATE)
 
 
 def yes_score(completion: Completion) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rapidfuzz import fuzz
@@ -87,6 +88,16 @@ def find_answer(document: Document, chunk: Chunk, answer: str, hint: str) -> Evi
 
 def holds_answer(evidence: Evidence, answer: str) -> bool:
     return contains_words(words_of(evidence.quote), words_of(answer))
+
+
+def correct_pointers(
+    named: tuple[Evidence, ...], document: Document, chunks: Sequence[Chunk], answer: str, hint: str
+) -> tuple[Evidence, ...]:
+    """What the model named. If none of it holds the answer but other sentences of the chunks do, those instead."""
+    if any(holds_answer(evidence, answer) for evidence in named):
+        return named
+    holders = [find_answer(document, chunk, answer, hint) for chunk in chunks]
+    return tuple(holder for holder in holders if holder is not None) or named
 
 
 def _runs(numbers: list[int], chunk: Chunk) -> list[tuple[int, int]]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.calibrate import Calibration
+from pipeline.chunk_call import chunk_call
 from pipeline.document import Document
 from pipeline.finding import Evidence, Finding
 from pipeline.gate_chunks import yes_score
-from pipeline.locate_evidence import find_answer, holds_answer, locate_quote, point_to_sentences
+from pipeline.locate_evidence import correct_pointers, locate_quote, point_to_sentences
 from pipeline.model import Call, Completion, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.run import Request
@@ -19,9 +20,9 @@ from pipeline.structured_output import (
     TEXT,
     ParsedFields,
     Schema,
+    answer_schema,
     number_list,
     object_schema,
-    one_of,
     parse_fields,
     text_list,
 )
@@ -34,28 +35,18 @@ MOST_QUOTES = 3
 def map_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Request, tokenizer: Tokenizer) -> Call:
     """Ask for one finding. Header and chunk are the same prefix as the gate's."""
     template = task.map_quotes if request.copy_quotes else task.map
-    prompt = chat_prompt(
-        tokenizer,
-        shared=[task.header.encode(tokenizer, {}), chunk.numbered_token_ids],
-        own=[template.encode(tokenizer, {"question": question_ids})],
-    )
+    own = template.encode(tokenizer, {"question": question_ids})
     schema = _schema(len(chunk.sentences), task, request)
-    return Call(
-        prompt=prompt,
-        sampling=Sampling(max_output_tokens=task.map_output_tokens, json_schema=schema),
-        stage=Stage.MAP,
-        chunk_index=chunk.index,
-        affinity=chunk.affinity,
-    )
+    sampling = Sampling(max_output_tokens=task.map_output_tokens, json_schema=schema)
+    return chunk_call(chunk, own, sampling, tokenizer, header=task.header)
 
 
 def _schema(sentences: int, task: Task, request: Request) -> str:
-    answer = one_of([*request.letters, ""]) if request.choices else TEXT
     every: dict[str, Schema] = {
         "sentences": number_list(sentences, MOST_QUOTES, least=0 if task.may_abstain else 1),
         "quotes": text_list(MOST_QUOTES, least=0 if task.may_abstain else 1),
         "rationale": TEXT,
-        "answer": answer,
+        "answer": answer_schema(request.letters),
         "confidence": CONFIDENCE,
     }
     evidence = "quotes" if request.copy_quotes else "sentences"
@@ -79,14 +70,10 @@ def read_finding(
 
 
 def evidence_of(parsed: ParsedFields, chunk: Chunk, document: Document, question: str) -> tuple[Evidence, ...]:
-    """What the model named. If none of it holds the answer but another sentence does, that sentence instead."""
+    """What one output about one chunk names, in sentence numbers or in quotes."""
     named = point_to_sentences(document, chunk, parsed.numbers("sentences"))
     named += tuple(locate_quote(document, chunk, quote) for quote in parsed.texts("quotes"))
-    answer = parsed.text("answer")
-    if any(holds_answer(evidence, answer) for evidence in named):
-        return named
-    holder = find_answer(document, chunk, answer, f"{question} {parsed.text('rationale')}")
-    return (holder,) if holder else named
+    return correct_pointers(named, document, [chunk], parsed.text("answer"), f"{question} {parsed.text('rationale')}")
 
 
 def support_call(finding: Finding, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.answer import confidence_of
 from pipeline.collapse_findings import MOST_EVIDENCE, MOST_NAMED, Collapse, merge_evidence
-from pipeline.errors import MalformedOutput
+from pipeline.complete_parsed import complete_one
 from pipeline.finding import Evidence, Finding
 from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.render_findings import join_rendered, render_finding
-from pipeline.structured_output import TEXT, Schema, number_list, object_schema, one_of, parse_fields
-from pipeline.words import contains_words, words_of
+from pipeline.structured_output import TEXT, answer_schema, number_list, object_schema, parse_fields
+from pipeline.words import answer_words, contains_words
 
 CONFLICT_PROBABILITY = 0.5
 """A finding that says something else is shown as a conflict from this probability on."""
@@ -63,13 +62,9 @@ async def reduce_findings(findings: Sequence[Finding], collapse: Collapse, lette
     best = max(findings, key=lambda finding: finding.probability)
     if collapse.task.decisive and (len(findings) == 1 or _is_decisive(best, findings)):
         return conclude_from_one(best, findings)
-    async for outcome in collapse.dispatcher.complete([_reduce_call(findings, collapse, letters)]):
-        if isinstance(outcome, CallFailed):
-            break
-        try:
-            parsed = parse_fields(outcome)
-        except MalformedOutput:
-            break
+    call = _reduce_call(findings, collapse, letters)
+    parsed = await complete_one(call, parse_fields, collapse.dispatcher, repairs=0)
+    if not isinstance(parsed, CallFailed):
         if parsed.text("answer"):
             named = [findings[n - 1] for n in parsed.numbers("findings") if 1 <= n <= len(findings)]
             return conclude(parsed.text("answer"), parsed.text("explanation"), named or list(findings), findings)
@@ -104,7 +99,7 @@ def _conflicts(text: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def same_answer(one: str, other: str) -> bool:
     """Equal, or one within the other, after case, punctuation and articles are taken away."""
-    a, b = (words_of(re.sub(r"\b(an?|the)\b", " ", text, flags=re.IGNORECASE)) for text in (one, other))
+    a, b = answer_words(one), answer_words(other)
     return contains_words(a, b) or contains_words(b, a)
 
 
@@ -112,9 +107,8 @@ def _reduce_call(findings: Sequence[Finding], collapse: Collapse, letters: Seque
     tokenizer, task = collapse.resources.tokenizer, collapse.task
     rendered = [render_finding(f, n, collapse.chunks, tokenizer) for n, f in enumerate(findings, start=1)]
     values = {"question": collapse.question_ids, "findings": join_rendered(rendered, tokenizer)}
-    answer: Schema = one_of(letters) if letters else TEXT
     named = number_list(len(findings), MOST_NAMED)
-    fields = {"findings": named, "explanation": TEXT, "answer": answer}
+    fields = {"findings": named, "explanation": TEXT, "answer": answer_schema(letters, may_be_empty=False)}
     schema = object_schema(**{name: fields[name] for name in task.reduce_fields})
     sampling = Sampling(max_output_tokens=task.reduce_output_tokens, json_schema=schema)
     prompt = chat_prompt(tokenizer, own=[task.reduce.encode(tokenizer, values)])

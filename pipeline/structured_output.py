@@ -19,6 +19,9 @@ from pipeline.model import Completion
 
 Schema = dict[str, Any]
 
+WORDS_PER_TOKEN = 0.6
+"""What a model is asked to keep to: of English in common vocabularies 0.75, less what the JSON around it takes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedFields:
@@ -70,8 +73,8 @@ def object_schema(**properties: Schema) -> str:
 
 
 def number_list(largest: int, most: int, *, least: int = 0) -> Schema:
-    """From `least` to `most` numbers, each from 1 to `largest`."""
-    number = {"type": "integer", "minimum": 1, "maximum": largest}
+    """From `least` to `most` numbers, each from 1 to `largest`, which counts as 1 where there is nothing to number."""
+    number = {"type": "integer", "minimum": 1, "maximum": max(1, largest)}
     return {"type": "array", "items": number, "minItems": least, "maxItems": most}
 
 
@@ -90,6 +93,11 @@ def whole_number(largest: int, *, least: int = 0) -> Schema:
 
 def one_of(values: Sequence[str]) -> Schema:
     return {"type": "string", "enum": list(values)}
+
+
+def answer_schema(letters: Sequence[str], *, may_be_empty: bool = True) -> Schema:
+    """Text; where there are options one of their letters, or "" for none of them."""
+    return one_of([*letters, ""] if may_be_empty else letters) if letters else TEXT
 
 
 def parse_fields(completion: Completion) -> ParsedFields:

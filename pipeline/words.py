@@ -25,7 +25,13 @@ def words_of(text: str) -> list[str]:
 
 def answer_key(text: str) -> str:
     """Equal for answers that differ in case, punctuation and articles only; what has no words stands for itself."""
-    return " ".join(word for word in words_of(text) if word not in _ARTICLES) or text.strip()
+    return " ".join(answer_words(text)) or text.strip()
+
+
+def answer_words(text: str) -> list[str]:
+    """Words without articles; an answer that is nothing else, as the letter A may be, keeps them."""
+    words = words_of(text)
+    return [word for word in words if word not in _ARTICLES] or words
 
 
 def contains_words(words: list[str], wanted: list[str]) -> bool:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
 from pipeline.answer import Answer
-from pipeline.answer_in_one_call import answer_in_one_call, direct_call, plan_one_call, whole_document
+from pipeline.begin_run import begin_run, encode_question
+from pipeline.chunk_call import chunk_call
+from pipeline.complete_parsed import complete_one
 from pipeline.document import Document
 from pipeline.errors import DocumentTooLong
-from pipeline.model import Call
+from pipeline.events import StageStarted
+from pipeline.finding import Finding
+from pipeline.map_chunks import MOST_QUOTES, evidence_of
+from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
+from pipeline.reduce_findings import NOTHING, conclude_from_one
 from pipeline.run import Plan, Request, Resources
-from pipeline.strategies.map_reduce import encode_question
-from pipeline.tasks import task_for
+from pipeline.split_document import NO_CHUNK, Chunk, encode_sentences, make_chunk
+from pipeline.structured_output import (
+    CONFIDENCE,
+    TEXT,
+    answer_schema,
+    number_list,
+    object_schema,
+    parse_fields,
+)
+from pipeline.tasks import Task, task_for
+from pipeline.tokenizer import Tokenizer
 
 GRAPH = "flowchart LR\n    document --> direct[one call] --> answer[answer with evidence]"
 
@@ -28,10 +47,15 @@ class Direct:
         return plan_one_call(self.name, reason, call, len(chunk.plain_token_ids), GRAPH)
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        call = _proven(document, request, resources)
-        return await answer_in_one_call(
-            document, whole_document(document, resources.tokenizer), call, request, resources
-        )
+        chunk = whole_document(document, resources.tokenizer)
+        return await answer_in_one_call(document, chunk, _proven(document, request, resources), request, resources)
+
+
+@lru_cache(maxsize=2)
+def whole_document(document: Document, tokenizer: Tokenizer) -> Chunk:
+    """The document as a single chunk, however long."""
+    sentences = encode_sentences(document, tokenizer)
+    return make_chunk(0, sentences, tokenizer) if sentences else NO_CHUNK
 
 
 def whole_call(document: Document, request: Request, resources: Resources) -> Call:
@@ -60,3 +84,76 @@ def _proven(document: Document, request: Request, resources: Resources) -> Call:
             f"context has {resources.budget.context_tokens:,}. Take --strategy auto, or a larger context."
         )
     return call
+
+
+def direct_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Request, tokenizer: Tokenizer) -> Call:
+    """Ask for the answer, in the reduce's fields, with sentences in place of findings.
+
+    The confidence is asked for besides, where the task's findings have one: no other judge sees the answer.
+    """
+    every = {
+        "explanation": TEXT,
+        "answer": answer_schema(request.letters, may_be_empty=False),
+        "confidence": CONFIDENCE,
+    }
+    wanted = {*task.reduce_fields, *task.map_fields}
+    sentences = number_list(len(chunk.sentences), MOST_QUOTES)
+    schema = object_schema(sentences=sentences, **{name: every[name] for name in every if name in wanted})
+    sampling = Sampling(max_output_tokens=task.reduce_output_tokens, json_schema=schema)
+    own = task.direct.encode(tokenizer, {"question": question_ids})
+    return chunk_call(chunk, own, sampling, tokenizer, header=task.direct_header, stage=Stage.DIRECT)
+
+
+def plan_one_call(strategy: str, reason: str, call: Call, document_tokens: int, graph: str) -> Plan:
+    return Plan(
+        strategy=strategy,
+        reason=reason,
+        document_tokens=document_tokens,
+        chunks=1,
+        calls=1,
+        prompt_tokens=len(call.prompt.token_ids),
+        output_tokens=call.sampling.max_output_tokens,
+        depth=1,
+        graph=graph,
+    )
+
+
+async def answer_in_one_call(
+    document: Document,
+    chunk: Chunk,
+    call: Call,
+    request: Request,
+    resources: Resources,
+    *,
+    left_out_tokens: int = 0,
+    warnings: Sequence[str] = (),
+) -> Answer:
+    """Make the call and read its answer; a call that fails leaves an answer that was not found, and says why."""
+    run = begin_run(document, request, resources)
+    run.account.chunks = [chunk]
+    run.account.warnings += warnings
+    resources.emit(StageStarted(stage=Stage.DIRECT, calls=1))
+    found = await complete_one(
+        resources.budget.prove(call), lambda completion: _read(completion, chunk, document, request), run.meter
+    )
+    conclusion = NOTHING
+    if isinstance(found, CallFailed):
+        run.account.add_failed(0, found, Stage.DIRECT)
+    else:
+        run.account.read.add(0)
+        conclusion = conclude_from_one(run.judge(found)) if found.answer else NOTHING
+    tokens = len(chunk.plain_token_ids) + left_out_tokens
+    coverage = replace(run.account.coverage(), document_tokens=tokens, tokens_left_out=left_out_tokens)
+    return run.account.answer(conclusion, coverage=coverage)
+
+
+def _read(completion: Completion, chunk: Chunk, document: Document, request: Request) -> Finding:
+    parsed = parse_fields(completion)
+    return Finding(
+        chunk_indices=(0,),
+        evidence=evidence_of(parsed, chunk, document, request.question),
+        rationale=parsed.text("explanation"),
+        answer=parsed.text("answer"),
+        stated_confidence=parsed.confidence(),
+        truncated=parsed.truncated,
+    )

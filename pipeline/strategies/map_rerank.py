@@ -6,26 +6,23 @@ whose output cannot be parsed costing that chunk, not the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pipeline.answer import Answer
-from pipeline.build_answer import build_answer
-from pipeline.choose_chunks import choose_chunks
+from pipeline.begin_run import Run, begin_run
+from pipeline.chunk_call import chunk_call
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
+from pipeline.events import StageStarted
 from pipeline.finding import Finding
-from pipeline.map_chunks import MOST_QUOTES, evidence_of, judge_finding
-from pipeline.map_every_chunk import ReadChunk, map_every_chunk
-from pipeline.meter import Meter
+from pipeline.map_chunks import MOST_QUOTES, evidence_of
+from pipeline.map_every_chunk import map_every_chunk
 from pipeline.model import Call, Completion, Sampling, Stage
-from pipeline.prompt import chat_prompt
 from pipeline.rank_chunks import best_first, score_words
 from pipeline.reduce_findings import NOTHING, conclude_from_one
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import NO_CHUNK, Chunk
-from pipeline.strategies.map_reduce import encode_question
-from pipeline.structured_output import TEXT, number_list, object_schema, one_of, parse_fields, whole_number
-from pipeline.tasks import load_prompt, task_for
+from pipeline.structured_output import answer_schema, number_list, object_schema, parse_fields, whole_number
 
 BEST_SCORE = 100
 
@@ -36,14 +33,13 @@ class MapRerank:
     name = "map_rerank"
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        question_ids = encode_question(request, resources)
-        chunks = _chunks(document, question_ids, request, resources)
-        calls = [_rank_call(chunk, question_ids, request, resources) for chunk in chunks]
-        n = len(chunks)
+        run = _begin(document, request, resources)
+        calls = [_rank_call(chunk, run) for chunk in run.chunks]
+        n = len(calls)
         return Plan(
             strategy=self.name,
             reason="every chunk answers for itself",
-            document_tokens=sum(len(chunk.plain_token_ids) for chunk in chunks),
+            document_tokens=run.document_tokens(),
             chunks=n,
             calls=n,
             prompt_tokens=sum(len(call.prompt.token_ids) for call in calls),
@@ -54,59 +50,48 @@ class MapRerank:
         )
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        meter = Meter(resources.dispatcher, request.limits, resources.emit)
-        question_ids = encode_question(request, resources)
-        chunks = _chunks(document, question_ids, request, resources)
+        run = _begin(document, request, resources)
         # Under a limit the likeliest chunks are read; the best score does not depend on the order.
-        order = best_first(score_words(document, chunks, request.question)) if request.best_first else None
-        mapped = await map_every_chunk(
-            chunks,
-            lambda chunk: _rank_call(chunk, question_ids, request, resources),
-            lambda chunk, completion: _read(completion, chunk, document, request, resources),
-            meter,
-            resources,
-            order=order,
-        )
-        best = best_scored(mapped.read)
-        conclusion = NOTHING
-        if best is not None:
-            conclusion = conclude_from_one(best.finding, [read.finding for read in mapped.read])
-        return build_answer(conclusion, mapped.coverage, meter)
+        order = best_first(score_words(document, run.chunks, request.question)) if request.best_first else None
+        scores: dict[int, int] = {}
+
+        def read(chunk: Chunk, completion: Completion) -> Finding:
+            scores[chunk.index], finding = _read(completion, chunk, run)
+            return finding
+
+        resources.emit(StageStarted(stage=Stage.MAP, calls=len(run.chunks)))
+        said = await map_every_chunk(run, lambda chunk: _rank_call(chunk, run), read, order=order)
+        best = best_scored({index: scores[index] for index in said})
+        return run.account.answer(NOTHING if best is None else conclude_from_one(said[best], list(said.values())))
 
 
-def best_scored(read: Sequence[ReadChunk]) -> ReadChunk | None:
-    """The highest score; among equals the first in the document."""
-    return max(read, key=lambda one: one.score, default=None)
+def best_scored(scores: Mapping[int, int]) -> int | None:
+    """The chunk index with the highest score; among equals the first in the document."""
+    return max(scores, key=lambda index: scores[index], default=None)
 
 
-def _chunks(document: Document, question_ids: Sequence[int], request: Request, resources: Resources) -> Sequence[Chunk]:
-    empty = _rank_call(NO_CHUNK, question_ids, request, resources)
+def _begin(document: Document, request: Request, resources: Resources) -> Run:
+    run = begin_run(document, request, resources)
+    empty = _rank_call(NO_CHUNK, run)
     room = resources.budget.room_tokens(
         fixed_tokens=len(empty.prompt.token_ids), output_tokens=empty.sampling.max_output_tokens
     )
-    return choose_chunks(document, request, resources, room)
+    run.split(room)
+    return run
 
 
-def _rank_call(chunk: Chunk, question_ids: Sequence[int], request: Request, resources: Resources) -> Call:
-    """Header and chunk are the prefix that mapreduce has too, so a cache serves both."""
-    tokenizer, task = resources.tokenizer, task_for(request.task, request.question)
-    prompt = chat_prompt(
-        tokenizer,
-        shared=[task.header.encode(tokenizer, {}), chunk.numbered_token_ids],
-        own=[load_prompt("map_rerank", "map").encode(tokenizer, {"question": question_ids})],
-    )
+def _rank_call(chunk: Chunk, run: Run) -> Call:
     schema = object_schema(
-        sentences=number_list(max(1, len(chunk.sentences)), MOST_QUOTES),
-        answer=one_of([*request.letters, ""]) if request.choices else TEXT,
+        sentences=number_list(len(chunk.sentences), MOST_QUOTES),
+        answer=answer_schema(run.request.letters),
         score=whole_number(BEST_SCORE),
     )
-    sampling = Sampling(max_output_tokens=task.map_output_tokens, json_schema=schema)
-    return Call(prompt=prompt, sampling=sampling, stage=Stage.MAP, chunk_index=chunk.index, affinity=chunk.affinity)
+    own = run.prompt("map_rerank", "map").encode(run.tokenizer, {"question": run.question_ids})
+    sampling = Sampling(max_output_tokens=run.task.map_output_tokens, json_schema=schema)
+    return chunk_call(chunk, own, sampling, run.tokenizer, header=run.task.header)
 
 
-def _read(
-    completion: Completion, chunk: Chunk, document: Document, request: Request, resources: Resources
-) -> ReadChunk:
+def _read(completion: Completion, chunk: Chunk, run: Run) -> tuple[int, Finding]:
     parsed = parse_fields(completion)
     stated = parsed.number("score")
     if stated is None:
@@ -114,10 +99,10 @@ def _read(
     score = min(BEST_SCORE, max(0, stated))
     finding = Finding(
         chunk_indices=(chunk.index,),
-        evidence=evidence_of(parsed, chunk, document, request.question),
+        evidence=evidence_of(parsed, chunk, run.document, run.request.question),
         rationale="",
         answer=parsed.text("answer") if score else "",  # a score of 0 says that the chunk does not answer
         stated_confidence=min(5, 1 + 5 * score // BEST_SCORE),
         truncated=parsed.truncated,
     )
-    return ReadChunk(finding=judge_finding(finding, None, resources.calibration), score=score)
+    return score, run.judge(finding)

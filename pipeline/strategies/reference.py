@@ -12,18 +12,19 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.answer import Answer, FailedChunk, confidence_of
-from pipeline.coverage import coverage_of, failed_chunk
+from pipeline.answer import Answer
+from pipeline.begin_run import Run, begin_run
+from pipeline.complete_parsed import complete
 from pipeline.document import Document
-from pipeline.errors import CollapseStalled
+from pipeline.errors import CallerError, CollapseStalled
 from pipeline.finding import Evidence
+from pipeline.group_neighbours import greedy_groups
 from pipeline.locate_evidence import locate_quote
-from pipeline.meter import Meter
 from pipeline.model import Call, CallFailed, Completion, Outcome, Sampling, Stage
 from pipeline.prompt import chat_prompt
+from pipeline.reduce_findings import NOTHING, Conclusion
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import Chunk, split_document
-from pipeline.strategies.map_reduce import encode_question
 from pipeline.tasks import load_prompt
 
 CALL_TOKENS = 4096
@@ -59,14 +60,14 @@ class Reference:
     name = "reference"
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        chunks = _split(document, encode_question(request, resources), resources)
-        tokens = sum(len(chunk.plain_token_ids) for chunk in chunks)
+        run = _begin(document, request, resources)
+        chunks = run.chunks
         collapses = 2 * len(chunks) * OUTPUT_TOKENS // CALL_TOKENS
         calls = len(chunks) + collapses + 1
         return Plan(
             strategy=self.name,
             reason="the published schedule, for comparison",
-            document_tokens=tokens,
+            document_tokens=run.document_tokens(),
             chunks=len(chunks),
             calls=calls,
             prompt_tokens=calls * CALL_TOKENS,
@@ -76,27 +77,14 @@ class Reference:
         )
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        meter = Meter(resources.dispatcher, request.limits, resources.emit)
-        question_ids = encode_question(request, resources)
-        chunks = _split(document, question_ids, resources)
-        pieces, failed = await _map(document, chunks, question_ids, meter, resources)
-        pieces = [piece for piece in pieces if not piece.is_empty]
-        pieces = await _collapse(pieces, question_ids, meter, resources)
-        pieces = [piece for piece in pieces if not piece.is_empty]
-        text = await _reduce(pieces, question_ids, meter, resources) if pieces else ""
-        probability = max((piece.score / 5 for piece in pieces), default=0.0) if text else 0.0
-        return Answer(
-            text=text,
-            explanation="",
-            found=bool(text) and "NO INFORMATION" not in text.upper(),
-            confidence=confidence_of(probability),
-            probability=probability,
-            evidence=tuple(evidence for piece in pieces for evidence in piece.evidence) if text else (),
-            coverage=coverage_of(chunks, failed),
-            usage=dict(meter.usage),
-            seconds=meter.seconds,
-            total_seconds=meter.elapsed_s(),
-            stopped_by=meter.stopped_by,
+        run = _begin(document, request, resources)
+        pieces = [piece for piece in await _map(run) if not piece.is_empty]
+        pieces = [piece for piece in await _collapse(pieces, run) if not piece.is_empty]
+        text = await _reduce(pieces, run) if pieces else ""
+        probability = max((piece.score / 5 for piece in pieces), default=0.0)
+        evidence = tuple(evidence for piece in pieces for evidence in piece.evidence)
+        return run.account.answer(
+            Conclusion(text=text, explanation="", probability=probability, evidence=evidence) if text else NOTHING
         )
 
 
@@ -110,46 +98,41 @@ def read_heading(text: str, heading: str) -> str:
     return rest[: end.start() if end else None].strip().strip("*").strip()
 
 
-def _call(stage: Stage, values: dict[str, Sequence[int]], resources: Resources, chunk_index: int | None = None) -> Call:
-    ids = load_prompt("reference", stage.value).encode(resources.tokenizer, values)
+def _begin(document: Document, request: Request, resources: Resources) -> Run:
+    if request.gather_tokens:
+        raise CallerError("The strategy reference is the published schedule; it takes no --gather.")
+    run = begin_run(document, request, resources)
+    run.account.chunks = split_document(document, run.tokenizer, _room_tokens(Stage.MAP, run))
+    return run
+
+
+def _call(stage: Stage, values: dict[str, Sequence[int]], run: Run, chunk_index: int | None = None) -> Call:
+    # Not `Run.prompt`: what is compared with stays as it was measured, in English.
+    ids = load_prompt("reference", stage.value).encode(run.tokenizer, values | {"question": run.question_ids})
     return Call(
-        prompt=chat_prompt(resources.tokenizer, own=[ids]),
+        prompt=chat_prompt(run.tokenizer, own=[ids]),
         sampling=Sampling(max_output_tokens=OUTPUT_TOKENS, temperature=TEMPERATURE, seed=chunk_index or 0),
         stage=stage,
         chunk_index=chunk_index,
     )
 
 
-def _room_tokens(stage: Stage, question_ids: Sequence[int], resources: Resources) -> int:
-    values: dict[str, Sequence[int]] = {"question": question_ids}
-    values["chunk" if stage is Stage.MAP else "findings"] = ()
-    fixed = len(_call(stage, values, resources).prompt.token_ids)
-    return min(CALL_TOKENS, resources.budget.context_tokens) - fixed - OUTPUT_TOKENS
+def _room_tokens(stage: Stage, run: Run) -> int:
+    fixed = len(_call(stage, {"chunk" if stage is Stage.MAP else "findings": ()}, run).prompt.token_ids)
+    return min(CALL_TOKENS, run.resources.budget.context_tokens) - fixed - OUTPUT_TOKENS
 
 
-def _split(document: Document, question_ids: Sequence[int], resources: Resources) -> Sequence[Chunk]:
-    return split_document(document, resources.tokenizer, _room_tokens(Stage.MAP, question_ids, resources))
-
-
-async def _map(
-    document: Document,
-    chunks: Sequence[Chunk],
-    question_ids: Sequence[int],
-    meter: Meter,
-    resources: Resources,
-) -> tuple[list[_Piece], list[FailedChunk]]:
-    calls = [
-        _call(Stage.MAP, {"chunk": c.plain_token_ids, "question": question_ids}, resources, c.index) for c in chunks
-    ]
-    outcomes = [outcome async for outcome in meter.complete(calls)]
+async def _map(run: Run) -> list[_Piece]:
+    calls = [_call(Stage.MAP, {"chunk": chunk.plain_token_ids}, run, chunk.index) for chunk in run.chunks]
+    outcomes = [outcome async for outcome in run.meter.complete(calls)]
     pieces: list[_Piece] = []
-    failed: list[FailedChunk] = []
-    for chunk, outcome in zip(chunks, outcomes, strict=True):
+    for chunk, outcome in zip(run.chunks, outcomes, strict=True):
         if isinstance(outcome, Completion):
-            pieces.append(_Piece(text=outcome.text, evidence=_locate(document, chunk, outcome.text)))
+            pieces.append(_Piece(text=outcome.text, evidence=_locate(run.document, chunk, outcome.text)))
+            run.account.add_read(chunk.index, None)
         else:
-            failed.append(failed_chunk(chunk, outcome))
-    return pieces, failed
+            run.account.add_failed(chunk.index, outcome)
+    return pieces
 
 
 def _locate(document: Document, chunk: Chunk, text: str) -> tuple[Evidence, ...]:
@@ -159,19 +142,15 @@ def _locate(document: Document, chunk: Chunk, text: str) -> tuple[Evidence, ...]
     return tuple(evidence for evidence in located if evidence.span is not None)
 
 
-async def _collapse(
-    pieces: list[_Piece], question_ids: Sequence[int], meter: Meter, resources: Resources
-) -> list[_Piece]:
-    room = _room_tokens(Stage.COLLAPSE, question_ids, resources)
+async def _collapse(pieces: list[_Piece], run: Run) -> list[_Piece]:
+    room = _room_tokens(Stage.COLLAPSE, run)
     for _ in range(MOST_ROUNDS):
-        if _total_tokens(pieces, resources) <= room:
+        if _total_tokens(pieces, run) <= room:
             return pieces
-        groups = _greedy_groups(pieces, room, resources)
-        calls = [
-            _call(Stage.COLLAPSE, {"findings": _joined(group, resources), "question": question_ids}, resources)
-            for group in groups
-        ]
-        outcomes: list[Outcome] = [outcome async for outcome in meter.complete(calls)]
+        sizes = [_total_tokens([piece], run) for piece in pieces]
+        groups = [[pieces[index] for index in group] for group in greedy_groups(sizes, room)]
+        calls = [_call(Stage.COLLAPSE, {"findings": _joined(group, run)}, run) for group in groups]
+        outcomes: list[Outcome] = [outcome async for outcome in run.meter.complete(calls)]
         pieces = [
             _merge(group, outcome)
             for group, outcome in zip(groups, outcomes, strict=True)
@@ -184,31 +163,20 @@ def _merge(group: list[_Piece], outcome: Completion) -> _Piece:
     return _Piece(text=outcome.text, evidence=tuple(e for piece in group for e in piece.evidence))
 
 
-def _greedy_groups(pieces: list[_Piece], room: int, resources: Resources) -> list[list[_Piece]]:
-    groups: list[list[_Piece]] = [[]]
-    tokens = 0
-    for piece in pieces:
-        size = _total_tokens([piece], resources)
-        if groups[-1] and tokens + size > room:
-            groups.append([])
-            tokens = 0
-        groups[-1].append(piece)
-        tokens += size
-    return groups
+async def _reduce(pieces: list[_Piece], run: Run) -> str:
+    """The answer; empty if there is none or the call failed."""
+    call = _call(Stage.REDUCE, {"findings": _joined(pieces, run)}, run)
+    outcome = await complete(run.resources.budget.prove(call), run.meter)
+    if isinstance(outcome, CallFailed):
+        return ""
+    text = read_heading(outcome.text, "Answer") or outcome.text.strip()
+    return "" if "NO INFORMATION" in text.upper() else text
 
 
-async def _reduce(pieces: list[_Piece], question_ids: Sequence[int], meter: Meter, resources: Resources) -> str:
-    call = _call(Stage.REDUCE, {"findings": _joined(pieces, resources), "question": question_ids}, resources)
-    async for outcome in meter.complete([resources.budget.prove(call)]):
-        if isinstance(outcome, Completion):
-            return read_heading(outcome.text, "Answer") or outcome.text.strip()
-    return ""
-
-
-def _joined(pieces: list[_Piece], resources: Resources) -> array[int]:
+def _joined(pieces: list[_Piece], run: Run) -> array[int]:
     text = "\n\n".join(f"Information of Chunk {index}:\n{piece.text.strip()}" for index, piece in enumerate(pieces))
-    return resources.tokenizer.encode_content(text)
+    return run.tokenizer.encode_content(text)
 
 
-def _total_tokens(pieces: list[_Piece], resources: Resources) -> int:
-    return len(_joined(pieces, resources))
+def _total_tokens(pieces: list[_Piece], run: Run) -> int:
+    return len(_joined(pieces, run))

@@ -9,33 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.answer import Answer, Coverage, FailedChunk
-from pipeline.build_answer import build_answer
-from pipeline.choose_chunks import choose_chunks
+from pipeline.answer import Answer
+from pipeline.begin_run import Run, begin_run
+from pipeline.chunk_call import chunk_call
 from pipeline.collapse_findings import MOST_EVIDENCE, spread_evidence
-from pipeline.coverage import coverage_of, failed_chunk
+from pipeline.complete_parsed import complete_one
 from pipeline.document import Document
-from pipeline.events import ChunkMapped, Provisional, StageStarted
+from pipeline.events import StageStarted
 from pipeline.finding import Finding
-from pipeline.map_chunks import MOST_QUOTES, evidence_of, judge_finding
-from pipeline.meter import Meter
+from pipeline.map_chunks import MOST_QUOTES, evidence_of
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.parse_outcomes import complete_one
-from pipeline.prompt import chat_prompt
-from pipeline.reduce_findings import NOTHING, conclude_from_one, same_answer
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one, same_answer
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import NO_CHUNK, Chunk
-from pipeline.strategies.map_reduce import encode_question
-from pipeline.structured_output import (
-    CONFIDENCE,
-    FLAG,
-    TEXT,
-    number_list,
-    object_schema,
-    one_of,
-    parse_fields,
-)
-from pipeline.tasks import Task, load_prompt, task_for
+from pipeline.structured_output import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
+from pipeline.tasks import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,33 +35,20 @@ class Update:
     """The new answer, which is used only if it is not `unchanged`, not empty and not cut off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What every step of one run needs."""
-
-    document: Document
-    request: Request
-    resources: Resources
-    task: Task
-    question_ids: Sequence[int]
-    chunks: Sequence[Chunk]
-    meter: Meter
-
-
 class Refine:
     """A fold over the chunks with the answer as its state."""
 
     name = "refine"
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        run = _prepare(document, request, resources)
+        run = _begin(document, request, resources)
         n, output = len(run.chunks), run.task.reduce_output_tokens
         calls = [_call(chunk, None, run) for chunk in run.chunks[:1]]
         calls += [_call(chunk, NO_ANSWER, run) for chunk in run.chunks[1:]]
         return Plan(
             strategy=self.name,
             reason="every chunk in its turn",
-            document_tokens=sum(len(chunk.plain_token_ids) for chunk in run.chunks),
+            document_tokens=run.document_tokens(),
             chunks=n,
             calls=n,
             prompt_tokens=sum(len(call.prompt.token_ids) for call in calls) + max(0, n - 1) * output,
@@ -84,24 +59,22 @@ class Refine:
         )
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        run = _prepare(document, request, resources)
+        run = _begin(document, request, resources)
         resources.emit(StageStarted(stage=Stage.MAP, calls=len(run.chunks)))
         known: Finding | None = None
-        failed: list[FailedChunk] = []
         for chunk in run.chunks:
             outcome = await _read_next(chunk, known, run)
             before = known
             if isinstance(outcome, CallFailed):
-                failed.append(failed_chunk(chunk, outcome))
-            else:
-                known = apply_update(known, outcome, run.task)
+                run.account.add_failed(chunk.index, outcome)
+                continue
+            known = apply_update(known, outcome, run.task)
             changed = known is not before
-            resources.emit(ChunkMapped(chunk_index=chunk.index, finding=known if changed else None))
+            run.account.add_read(chunk.index, known if changed else None)
             if changed and not run.task.free_text:
-                coverage = coverage_of(run.chunks, failed, unread=len(run.chunks) - chunk.index - 1)
                 reason = f"part {chunk.index + 1} of {len(run.chunks)} {'gives' if before is None else 'changes'} it"
-                resources.emit(Provisional(answer=_answer(known, coverage, run, provisional=True), reason=reason))
-        return _answer(known, coverage_of(run.chunks, failed), run)
+                run.account.show_always(_conclude(known), reason)
+        return run.account.answer(_conclude(known))
 
 
 NO_ANSWER = Finding(chunk_indices=(), evidence=(), rationale="", answer="", stated_confidence=1)
@@ -127,51 +100,38 @@ def apply_update(known: Finding | None, update: Update, task: Task) -> Finding |
     )
 
 
-def _prepare(document: Document, request: Request, resources: Resources) -> _Run:
-    run = _Run(
-        document=document,
-        request=request,
-        resources=resources,
-        task=task_for(request.task, request.question),
-        question_ids=encode_question(request, resources),
-        chunks=(),
-        meter=Meter(resources.dispatcher, request.limits, resources.emit),
-    )
+def _begin(document: Document, request: Request, resources: Resources) -> Run:
+    run = begin_run(document, request, resources)
     output = run.task.reduce_output_tokens
     fixed = len(_call(NO_CHUNK, NO_ANSWER, run).prompt.token_ids)
-    room = resources.budget.room_tokens(
-        fixed_tokens=fixed + output, output_tokens=output
-    )  # the answer so far, and the new
-    return replace(run, chunks=choose_chunks(document, request, resources, room))
+    # Room for the answer so far, and for the new one.
+    run.split(resources.budget.room_tokens(fixed_tokens=fixed + output, output_tokens=output))
+    return run
 
 
-async def _read_next(chunk: Chunk, known: Finding | None, run: _Run) -> Update | CallFailed:
+async def _read_next(chunk: Chunk, known: Finding | None, run: Run) -> Update | CallFailed:
     call = run.resources.budget.prove(_call(chunk, known, run))
     return await complete_one(call, lambda completion: _read(completion, chunk, run), run.meter)
 
 
-def _call(chunk: Chunk, known: Finding | None, run: _Run) -> Call:
-    """Header and chunk are the prefix that mapreduce has too; the answer so far stands after them."""
+def _call(chunk: Chunk, known: Finding | None, run: Run) -> Call:
+    """The answer so far stands after the chunk, so that it costs no cached prefix."""
     tokenizer, task = run.resources.tokenizer, run.task
     values: dict[str, Sequence[int]] = {"question": run.question_ids}
     if known is not None:
         values["answer"] = tokenizer.encode_content(known.answer)[: task.reduce_output_tokens]
-    prompt = chat_prompt(
-        tokenizer,
-        shared=[task.header.encode(tokenizer, {}), chunk.numbered_token_ids],
-        own=[load_prompt("refine", "first" if known is None else "next").encode(tokenizer, values)],
-    )
-    fields = {"sentences": number_list(max(1, len(chunk.sentences)), MOST_QUOTES)}
+    own = run.prompt("refine", "first" if known is None else "next").encode(tokenizer, values)
+    fields = {"sentences": number_list(len(chunk.sentences), MOST_QUOTES)}
     if known is not None:
         fields["unchanged"] = FLAG
-    fields["answer"] = one_of([*run.request.letters, ""]) if run.request.choices else TEXT
+    fields["answer"] = answer_schema(run.request.letters)
     if "confidence" in task.map_fields:
         fields["confidence"] = CONFIDENCE
     sampling = Sampling(max_output_tokens=task.reduce_output_tokens, json_schema=object_schema(**fields))
-    return Call(prompt=prompt, sampling=sampling, stage=Stage.MAP, chunk_index=chunk.index, affinity=chunk.affinity)
+    return chunk_call(chunk, own, sampling, tokenizer, header=task.header)
 
 
-def _read(completion: Completion, chunk: Chunk, run: _Run) -> Update:
+def _read(completion: Completion, chunk: Chunk, run: Run) -> Update:
     parsed = parse_fields(completion)
     finding = Finding(
         chunk_indices=(chunk.index,),
@@ -181,11 +141,10 @@ def _read(completion: Completion, chunk: Chunk, run: _Run) -> Update:
         stated_confidence=parsed.confidence(),
         truncated=parsed.truncated,
     )
-    return Update(unchanged=parsed.flag("unchanged"), finding=judge_finding(finding, None, run.resources.calibration))
+    return Update(unchanged=parsed.flag("unchanged"), finding=run.judge(finding))
 
 
-def _answer(known: Finding | None, coverage: Coverage, run: _Run, *, provisional: bool = False) -> Answer:
-    conclusion = NOTHING
-    if known is not None:
-        conclusion = replace(conclude_from_one(known), evidence=spread_evidence(known.evidence, MOST_EVIDENCE))
-    return build_answer(conclusion, coverage, run.meter, provisional=provisional)
+def _conclude(known: Finding | None) -> Conclusion:
+    if known is None:
+        return NOTHING
+    return replace(conclude_from_one(known), evidence=spread_evidence(known.evidence, MOST_EVIDENCE))

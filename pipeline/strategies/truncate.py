@@ -13,13 +13,19 @@ from enum import StrEnum
 from itertools import accumulate
 
 from pipeline.answer import Answer
-from pipeline.answer_in_one_call import answer_in_one_call, direct_call, plan_one_call, whole_document
+from pipeline.begin_run import encode_question
 from pipeline.document import Document
 from pipeline.model import Call
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk, make_chunk, number_marker
-from pipeline.strategies.direct import excess_tokens, whole_call
-from pipeline.strategies.map_reduce import encode_question
+from pipeline.strategies.direct import (
+    answer_in_one_call,
+    direct_call,
+    excess_tokens,
+    plan_one_call,
+    whole_call,
+    whole_document,
+)
 from pipeline.tasks import load_prompt, task_for
 from pipeline.tokenizer import Tokenizer
 

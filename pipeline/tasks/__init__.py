@@ -84,6 +84,8 @@ class Task:
     reduce_output_tokens: int
     yes: str
     no: str
+    language_rule: str
+    """Ends a strategy's own prompt, which is English, where the answer is to be in another language."""
 
 
 @lru_cache
@@ -110,10 +112,10 @@ def task_for(name: str, question: str) -> Task:
 
 
 @cache
-def load_prompt(folder: str, name: str) -> PromptTemplate:
+def load_prompt(folder: str, name: str, language_rule: str = "") -> PromptTemplate:
     """A prompt that belongs to a strategy, whatever the task; `PromptTemplate.encode` checks its slots."""
-    text = (files(__package__) / folder / f"{name}.md").read_text("utf-8")
-    return PromptTemplate.parse(f"{folder}/{name}", text.rstrip("\n"))
+    text = (files(__package__) / folder / f"{name}.md").read_text("utf-8").rstrip("\n")
+    return PromptTemplate.parse(f"{folder}/{name}", f"{text}\n{language_rule}".rstrip("\n"))
 
 
 def _read(task: str, file_name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pipeline import errors
 
 ROOT = Path(__file__).parents[2]
+STRATEGIES = ("pipeline", "strategies")
 MODULES = sorted(
     p.relative_to(ROOT) for top in ("pipeline", "serving", "benchmarks") for p in (ROOT / top).rglob("*.py")
 )
@@ -24,20 +26,42 @@ ALLOWED = {
 }
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Modules by their full names."""
     names: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
-    return names
+            names.add(node.module)
+    return frozenset(names)
+
+
+def libraries(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imported(path)}
 
 
 @pytest.mark.parametrize("package", ALLOWED)
 def test_a_library_is_imported_only_where_it_belongs(package: str) -> None:
-    offenders = [str(p) for p in MODULES if package in imported(p) and not str(p).startswith(ALLOWED[package])]
+    offenders = [str(p) for p in MODULES if package in libraries(p) and not str(p).startswith(ALLOWED[package])]
     assert offenders == []
+
+
+@pytest.mark.parametrize("module", [p for p in MODULES if p.parts[:2] == STRATEGIES and len(p.parts) > 3], ids=str)
+def test_what_stands_in_a_strategys_package_serves_no_other(module: Path) -> None:
+    name = ".".join(module.with_suffix("").parts)
+    assert [str(p) for p in MODULES if name in imported(p) and p.parent != module.parent] == []
+
+
+@pytest.mark.parametrize("module", [p for p in MODULES if p.parent == Path("pipeline")], ids=str)
+def test_what_stands_beside_the_strategies_serves_the_main_path_or_several(module: Path) -> None:
+    """So a module that serves one other strategy stands in its package."""
+    name = ".".join(module.with_suffix("").parts)
+    importers = [p for p in MODULES if name in imported(p)]
+    assert len({p.parts[2] for p in importers if p.parts[:2] == STRATEGIES}) != 1 or any(
+        p.parts[:2] != STRATEGIES or p.name == "map_reduce.py" for p in importers
+    ), f"only {importers} need it"
 
 
 def test_modules_stay_short() -> None:

@@ -268,7 +268,7 @@ async def test_a_chunk_that_one_path_read_is_read_and_the_failed_call_is_told() 
     )
     answer = await run(failing, strategy="chain_of_agents_both_ways")
     assert answer.coverage.share == 1.0
-    assert any("1 calls failed" in warning for warning in answer.warnings)
+    assert any("failed on 1 chunks that other calls have read" in warning for warning in answer.warnings)
 
 
 async def test_without_notes_nothing_is_found_and_no_manager_is_asked() -> None:

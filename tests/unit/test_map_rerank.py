@@ -15,8 +15,6 @@ from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import InternalError
 from pipeline.events import ChunkMapped, Event
-from pipeline.finding import Finding
-from pipeline.map_every_chunk import ReadChunk
 from pipeline.model import Call
 from pipeline.run import Limits, Request, Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel
@@ -114,11 +112,5 @@ async def test_every_chunk_is_told_of_once() -> None:
 
 @given(st.lists(st.integers(0, 100)))
 def test_ties_go_to_the_first(scores: list[int]) -> None:
-    def read(at: int, score: int) -> ReadChunk:
-        finding = Finding(chunk_indices=(at,), evidence=(), rationale="", answer="a", stated_confidence=1)
-        return ReadChunk(finding=finding, score=score)
-
-    best = best_scored([read(at, score) for at, score in enumerate(scores)])
-    assert (best is None) is (not scores)
-    if best is not None:
-        assert best.finding.chunk_indices == (scores.index(max(scores)),)
+    best = best_scored(dict(enumerate(scores)))
+    assert best == (scores.index(max(scores)) if scores else None)

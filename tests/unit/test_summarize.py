@@ -20,7 +20,7 @@ from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
 from pipeline.run import Limits, Request, Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
-from pipeline.updates_view import LANGGRAPH_STEPS, updates
+from pipeline.strategies.summarize.updates_view import LANGGRAPH_STEPS, updates
 from tests.factories import make_resources, make_tokenizer
 
 PARAGRAPH = "Day {}. " + "The boats lay still in the harbour that day. " * 16 + "\n\n"

@@ -11,34 +11,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.answer import Answer
-from pipeline.answer_in_one_call import answer_in_one_call, plan_one_call, whole_document
-from pipeline.build_answer import build_answer
-from pipeline.choose_chunks import choose_chunks
+from pipeline.begin_run import Run, begin_run
 from pipeline.collapse_findings import MOST_EVIDENCE, spread_evidence
-from pipeline.collapse_summaries import (
+from pipeline.complete_parsed import complete_one
+from pipeline.document import Document, Span
+from pipeline.errors import CallerError
+from pipeline.events import StageStarted
+from pipeline.finding import Finding
+from pipeline.group_neighbours import worst_passes
+from pipeline.map_chunks import map_call, read_finding
+from pipeline.map_every_chunk import map_every_chunk
+from pipeline.model import Call, CallFailed, Stage
+from pipeline.reduce_findings import NOTHING, Conclusion
+from pipeline.run import Plan, Request, Resources
+from pipeline.split_document import NO_CHUNK
+from pipeline.strategies.direct import GRAPH as DIRECT_GRAPH
+from pipeline.strategies.direct import answer_in_one_call, excess_tokens, plan_one_call, whole_call, whole_document
+from pipeline.strategies.summarize.collapse_summaries import (
     MOST_PASSES,
     Summary,
     SummaryCollapse,
     collapse_summaries,
-    read_text,
     reduce_call,
 )
-from pipeline.document import Document, Span
-from pipeline.errors import CallerError
-from pipeline.events import StageStarted
-from pipeline.group_summaries import worst_passes
-from pipeline.map_chunks import judge_finding, map_call, read_finding
-from pipeline.map_every_chunk import Mapped, ReadChunk, map_every_chunk
-from pipeline.meter import Meter
-from pipeline.model import Call, CallFailed, Stage
-from pipeline.parse_outcomes import complete_one
-from pipeline.reduce_findings import NOTHING, Conclusion
-from pipeline.run import Plan, Request, Resources
-from pipeline.split_document import NO_CHUNK, Chunk
-from pipeline.strategies.direct import GRAPH as DIRECT_GRAPH
-from pipeline.strategies.direct import excess_tokens, whole_call
-from pipeline.strategies.map_reduce import encode_question
-from pipeline.tasks import Task, load_task
+from pipeline.structured_output import parse_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +62,10 @@ LANGCHAIN = Schedule(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What one run knows before its first call."""
+class _Prepared:
+    """What is known before the first call."""
 
-    request: Request
-    task: Task
-    chunks: Sequence[Chunk]
+    run: Run
     calls: Sequence[Call]
     """One map call per chunk."""
     collapse: SummaryCollapse
@@ -87,11 +81,11 @@ class Summarize:
         self._schedule = schedule
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        run = self._prepare(document, request, resources)
-        n, task, collapse = len(run.chunks), run.task, run.collapse
-        tokens = sum(len(chunk.plain_token_ids) for chunk in run.chunks)
-        if run.whole is not None:
-            return plan_one_call(self.name, "the document fits one chunk", run.whole, tokens, DIRECT_GRAPH)
+        prepared = self._prepare(document, request, resources)
+        run, collapse, task = prepared.run, prepared.collapse, prepared.run.task
+        n, tokens = len(run.chunks), run.document_tokens()
+        if prepared.whole is not None:
+            return plan_one_call(self.name, "the document fits one chunk", prepared.whole, tokens, DIRECT_GRAPH)
         label = collapse.label_tokens()
         passes = worst_passes(
             task.map_output_tokens + label,
@@ -104,7 +98,7 @@ class Summarize:
         )
         collapses = sum(passes)
         last = len(reduce_call([], collapse).prompt.token_ids) + collapse.limit_tokens()
-        mapped_tokens = sum(len(call.prompt.token_ids) for call in run.calls)
+        mapped_tokens = sum(len(call.prompt.token_ids) for call in prepared.calls)
         return Plan(
             strategy=self.name,
             reason=self._schedule.reason,
@@ -120,88 +114,83 @@ class Summarize:
         )
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        run = self._prepare(document, request, resources)
-        if run.whole is not None:
+        prepared = self._prepare(document, request, resources)
+        run, collapse = prepared.run, prepared.collapse
+        if prepared.whole is not None:
             chunk = whole_document(document, resources.tokenizer)
-            return await answer_in_one_call(document, chunk, run.whole, run.request, resources)
+            return await answer_in_one_call(document, chunk, prepared.whole, run.request, resources)
         # 1. Map.
-        mapped = await map_every_chunk(
-            run.chunks,
-            lambda chunk: run.calls[chunk.index],
-            lambda chunk, done: ReadChunk(
-                finding=judge_finding(
-                    read_finding(done, chunk, document, request.question, None), None, resources.calibration
-                )
-            ),
-            run.collapse.meter,
-            resources,
+        resources.emit(StageStarted(stage=Stage.MAP, calls=len(run.chunks)))
+        said = await map_every_chunk(
+            run,
+            lambda chunk: prepared.calls[chunk.index],
+            lambda chunk, completion: run.judge(read_finding(completion, chunk, document, request.question, None)),
         )
         summaries = [
             Summary(
-                token_ids=resources.tokenizer.encode_content(read.finding.answer),
-                chunk_indices=read.finding.chunk_indices,
-                evidence=read.finding.evidence,
-                truncated=read.finding.truncated,
+                token_ids=resources.tokenizer.encode_content(finding.answer),
+                chunk_indices=finding.chunk_indices,
+                evidence=finding.evidence,
+                truncated=finding.truncated,
             )
-            for read in mapped.read
+            for finding in said.values()
         ]
         # 2. Collapse.
-        summaries = await collapse_summaries(summaries, run.collapse)
+        summaries = await collapse_summaries(summaries, collapse)
         # 3. Reduce.
-        conclusion = await self._conclude(summaries, mapped, run)
-        return _answer(conclusion, summaries, mapped, run)
+        conclusion = await self._conclude(summaries, list(said.values()), collapse)
+        run.account.warnings += _warnings(summaries, collapse)
+        used = sorted({index for summary in summaries for index in summary.chunk_indices})
+        return run.account.answer(
+            conclusion,
+            coverage=replace(run.account.coverage(), findings_dropped=collapse.dropped),
+            made_from=joined_spans(run.chunks[index].span for index in used),
+        )
 
-    def _prepare(self, document: Document, request: Request, resources: Resources) -> _Run:
+    def _prepare(self, document: Document, request: Request, resources: Resources) -> _Prepared:
         if request.choices:
             raise CallerError(f"The strategy {self.name} writes prose; it cannot choose between options.")
-        schedule, task = self._schedule, load_task("summarization")
-        request = replace(request, task=task.name, chunk_tokens=request.chunk_tokens or schedule.chunk_tokens)
-        question_ids = encode_question(request, resources)
-        tokenizer = resources.tokenizer
-        fixed = len(map_call(NO_CHUNK, question_ids, task, request, tokenizer).prompt.token_ids)
-        room = resources.budget.room_tokens(fixed_tokens=fixed, output_tokens=task.map_output_tokens)
-        chunks = choose_chunks(document, request, resources, room)
-        whole = whole_call(document, request, resources) if len(chunks) == 1 and not schedule.as_published else None
-        collapse = SummaryCollapse(
-            question_ids=question_ids,
-            task=task,
-            meter=Meter(resources.dispatcher, request.limits, resources.emit),
-            resources=resources,
-            most_tokens=schedule.most_tokens,
-            as_published=schedule.as_published,
+        schedule = self._schedule
+        run = begin_run(document, replace(request, task="summarization"), resources)
+        empty = map_call(NO_CHUNK, run.question_ids, run.task, run.request, run.tokenizer)
+        room = resources.budget.room_tokens(
+            fixed_tokens=len(empty.prompt.token_ids), output_tokens=empty.sampling.max_output_tokens
         )
+        run.split(room, usual_tokens=schedule.chunk_tokens)
+        alone = len(run.chunks) == 1 and not schedule.as_published
+        whole = whole_call(document, run.request, resources) if alone else None
+        collapse = SummaryCollapse(run=run, most_tokens=schedule.most_tokens, as_published=schedule.as_published)
         collapse.limit_tokens()  # a context too small for the last call is found before the first
-        return _Run(
-            request=request,
-            task=task,
-            chunks=chunks,
-            calls=[map_call(chunk, question_ids, task, request, tokenizer) for chunk in chunks],
+        return _Prepared(
+            run=run,
+            calls=[map_call(chunk, run.question_ids, run.task, run.request, run.tokenizer) for chunk in run.chunks],
             collapse=collapse,
             whole=whole if whole is not None and excess_tokens(whole, resources) <= 0 else None,
         )
 
-    async def _conclude(self, summaries: Sequence[Summary], mapped: Mapped, run: _Run) -> Conclusion:
+    async def _conclude(
+        self, summaries: Sequence[Summary], said: Sequence[Finding], collapse: SummaryCollapse
+    ) -> Conclusion:
         """The last call; none for a summary that stands alone, except as published."""
         if not summaries:
             return NOTHING
-        collapse, text, warning = run.collapse, "", ""
+        run, text, warning = collapse.run, "", ""
         if len(summaries) > 1 or self._schedule.as_published:
-            collapse.resources.emit(StageStarted(stage=Stage.REDUCE, calls=1))
-            call = collapse.resources.budget.prove(reduce_call(summaries, collapse))
-            outcome = await complete_one(call, read_text, collapse.meter)
+            run.resources.emit(StageStarted(stage=Stage.REDUCE, calls=1))
+            call = run.resources.budget.prove(reduce_call(summaries, collapse))
+            outcome = await complete_one(call, parse_fields, run.meter)
             if not isinstance(outcome, CallFailed):
                 text = outcome.text("answer")
                 warning = "The summary was cut off at its longest." if text and outcome.truncated else ""
             if not text:
                 warning = "The last step failed; these are the summaries of the parts."
         if not text:
-            tokenizer = collapse.resources.tokenizer
-            text = "\n\n".join(tokenizer.decode(summary.token_ids).strip() for summary in summaries)
+            text = "\n\n".join(run.tokenizer.decode(summary.token_ids).strip() for summary in summaries)
         quotes = [quote for summary in summaries for quote in summary.evidence]
         return Conclusion(
             text=text,
             explanation="",
-            probability=max(read.finding.probability for read in mapped.read),
+            probability=max(finding.probability for finding in said),
             evidence=spread_evidence(quotes, MOST_EVIDENCE),
             warning=warning,
         )
@@ -218,8 +207,7 @@ def joined_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def _answer(conclusion: Conclusion, summaries: Sequence[Summary], mapped: Mapped, run: _Run) -> Answer:
-    collapse = run.collapse
+def _warnings(summaries: Sequence[Summary], collapse: SummaryCollapse) -> list[str]:
     warnings: list[str] = []
     if collapse.failed:
         warnings.append(f"{len(collapse.failed)} collapse calls failed; what they were to merge was trimmed instead.")
@@ -227,14 +215,7 @@ def _answer(conclusion: Conclusion, summaries: Sequence[Summary], mapped: Mapped
         warnings.append(f"{truncated} of {len(summaries)} last summaries were cut to fit; some of their text is lost.")
     if collapse.dropped:
         warnings.append(f"{collapse.dropped} summaries were left out, because they could not be made to fit.")
-    used = sorted({index for summary in summaries for index in summary.chunk_indices})
-    return build_answer(
-        conclusion,
-        replace(mapped.coverage, findings_dropped=collapse.dropped),
-        collapse.meter,
-        warnings=warnings,
-        made_from=joined_spans(run.chunks[index].span for index in used),
-    )
+    return warnings
 
 
 def _graph(chunks: int) -> str:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.collapse_summaries import Summary, trim
 from pipeline.document import Span
-from pipeline.group_summaries import balanced_groups, greedy_groups, worst_passes
+from pipeline.group_neighbours import balanced_groups, greedy_groups, worst_passes
 from pipeline.strategies.summarize import joined_spans
+from pipeline.strategies.summarize.collapse_summaries import Summary, trim
 
 
 @pytest.mark.parametrize(

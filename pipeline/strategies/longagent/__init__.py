@@ -13,12 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pipeline.answer import Answer
-from pipeline.ask_members import Team, ask_members, largest_chunk_tokens, member_call, merge_members
-from pipeline.chunk_account import ChunkAccount
+from pipeline.begin_run import Run, begin_run
 from pipeline.document import Document
 from pipeline.events import StageStarted
 from pipeline.finding import Finding
-from pipeline.lead_members import (
+from pipeline.model import CallFailed, Stage
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude, conclude_from_one, same_answer
+from pipeline.run import Plan, Request, Resources
+from pipeline.strategies.longagent.ask_members import (
+    ask_members,
+    instruction_tokens,
+    largest_chunk_tokens,
+    member_call,
+    merge_members,
+)
+from pipeline.strategies.longagent.lead_members import (
     MOST_ROUNDS,
     Action,
     Decision,
@@ -32,13 +41,6 @@ from pipeline.lead_members import (
     most_condensing_calls,
     rephrase,
 )
-from pipeline.meter import Meter
-from pipeline.model import CallFailed, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude, conclude_from_one, same_answer
-from pipeline.run import Plan, Request, Resources
-from pipeline.split_document import split_document
-from pipeline.strategies.map_reduce import encode_question
-from pipeline.tasks import task_for
 from pipeline.words import answer_key
 
 CHUNK_TOKENS = 2000
@@ -53,83 +55,73 @@ class LongAgent:
     name = "longagent"
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        team = _prepare(document, request, resources)
-        n = len(team.chunks)
+        run = _begin(document, request, resources)
+        n = len(run.chunks)
         merges = min(MOST_MERGES, MOST_ROUNDS * n * (n - 1) // 2)
         decisions = MOST_ROUNDS + merges + 1  # once more where an instruction would repeat an earlier one
-        condensing = decisions * most_condensing_calls(team)
-        reading = sum(len(member_call(team, c, "").prompt.token_ids) + team.instruction_tokens for c in team.chunks)
-        window, task = resources.budget.context_tokens, team.task
-        leader_output = task.reduce_output_tokens + team.instruction_tokens
+        condensing = decisions * most_condensing_calls(run)
+        reading = sum(len(member_call(run, c, "").prompt.token_ids) + instruction_tokens(run) for c in run.chunks)
+        window, task = resources.budget.context_tokens, run.task
+        leader_output = task.reduce_output_tokens + instruction_tokens(run)
         return Plan(
             strategy=self.name,
             reason=f"at most {MOST_ROUNDS} rounds of {n} members and a leader, at most {merges} conflicts read again",
-            document_tokens=sum(len(s.token_ids) for chunk in team.chunks for s in chunk.sentences),
+            document_tokens=run.document_tokens(),
             chunks=n,
             calls=1 + MOST_ROUNDS * n + merges + decisions + condensing if n else 0,
             prompt_tokens=MOST_ROUNDS * reading + (1 + merges + decisions + condensing) * window if n else 0,
             output_tokens=(MOST_ROUNDS * n + merges) * task.map_output_tokens
             + (1 + decisions) * leader_output
-            + condensing * answers_room_tokens(team),
+            + condensing * answers_room_tokens(run),
             depth=1 + MOST_ROUNDS + merges + decisions + condensing if n else 0,
             graph=_graph(n),
         )
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        team = _prepare(document, request, resources)
-        if not team.chunks:
-            return team.account.answer(NOTHING)
+        run = _begin(document, request, resources)
+        if not run.chunks:
+            return run.account.answer(NOTHING)
         rounds: list[Round] = []
-        merges = _Merges(team)
-        instruction = await first_instruction(team)
+        merges = _Merges(run)
+        instruction = await first_instruction(run)
         while instruction and len(rounds) < MOST_ROUNDS:
-            expected = len(team.chunks) * (len(rounds) + 1) + merges.made
+            expected = len(run.chunks) * (len(rounds) + 1) + merges.made
             resources.emit(StageStarted(stage=Stage.MAP, calls=expected))
-            rounds.append(Round(instruction=instruction, said=await ask_members(team, instruction)))
-            _show(team, rounds[-1])
+            rounds.append(Round(instruction=instruction, said=await ask_members(run, instruction)))
+            _show(run, rounds[-1])
             if not any(round_.said for round_ in rounds):
                 # Nobody found anything: other words once, then the document does not say.
-                instruction = await rephrase(team, rounds) if len(rounds) == 1 and not _stopped(team) else ""
+                instruction = await rephrase(run, rounds) if len(rounds) == 1 and not _stopped(run) else ""
                 continue
-            decision = await _decide(team, rounds, merges)
+            decision = await _decide(run, rounds, merges)
             if not isinstance(decision, Decision) or decision.action is Action.ANSWER:
-                return team.account.answer(_conclude(decision, rounds))
+                return run.account.answer(_conclude(decision, rounds))
             instruction = decision.instruction
-        return team.account.answer(NOTHING)
+        return run.account.answer(NOTHING)
 
 
-def _prepare(document: Document, request: Request, resources: Resources) -> Team:
+def _begin(document: Document, request: Request, resources: Resources) -> Run:
     """Everything that needs no model; a context too small for any of the prompts is found here."""
-    meter = Meter(resources.dispatcher, request.limits, resources.emit)
-    team = Team(
-        document=document,
-        chunks=(),
-        question_ids=encode_question(request, resources),
-        task=task_for(request.task, request.question),
-        request=request,
-        resources=resources,
-        account=ChunkAccount(chunks=(), meter=meter, emit=resources.emit),
-    )
-    largest = min(request.chunk_tokens or CHUNK_TOKENS, largest_chunk_tokens(team))
-    team.chunks = team.account.chunks = split_document(document, resources.tokenizer, largest)
-    answers_room_tokens(team)
-    return team
+    run = begin_run(document, request, resources)
+    run.split(largest_chunk_tokens(run), usual_tokens=CHUNK_TOKENS)
+    answers_room_tokens(run)
+    return run
 
 
-def _stopped(team: Team) -> bool:
-    return bool(team.account.meter.stopped_by)
+def _stopped(run: Run) -> bool:
+    return bool(run.meter.stopped_by)
 
 
 class _Merges:
     """Conflicts read again: lowest numbers first, no pair twice in a round, a bounded number in all."""
 
-    def __init__(self, team: Team) -> None:
-        self._team = team
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self.made = 0
 
     def next_pair(self, round_: Round, among: Iterable[int] | None = None) -> tuple[int, int] | None:
         """The first two different answers not yet held against each other; of the members `among`, if given."""
-        if self.made >= MOST_MERGES or _stopped(self._team):
+        if self.made >= MOST_MERGES or _stopped(self._run):
             return None
         named = None if among is None else set(among)
         voices = [v for v in group_voices(round_.said) if named is None or named.intersection(v.members)]
@@ -145,10 +137,10 @@ class _Merges:
         while pair is not None:
             self.made += 1
             round_.pairs_asked.add(pair)
-            merged = await merge_members(self._team, pair, round_.instruction)
+            merged = await merge_members(self._run, pair, round_.instruction)
             if isinstance(merged, CallFailed):
                 numbers = f"{pair[0]} and {pair[1]}"
-                self._team.account.warnings.append(
+                self._run.account.warnings.append(
                     f"The conflict between chunks {numbers} was not read again: {merged.message}"
                 )
             elif merged is not None:
@@ -165,26 +157,26 @@ def _settle(said: dict[int, Finding], pair: tuple[int, int], merged: Finding) ->
     said[pair[0]] = merged
 
 
-async def _decide(team: Team, rounds: Sequence[Round], merges: _Merges) -> Decision | CallFailed:
+async def _decide(run: Run, rounds: Sequence[Round], merges: _Merges) -> Decision | CallFailed:
     """Return NEW_STATE with a new instruction, ANSWER, or the leader's failure; conflicts are dealt with here."""
     while True:
-        last = len(rounds) == MOST_ROUNDS or _stopped(team)
+        last = len(rounds) == MOST_ROUNDS or _stopped(run)
         conflict = merges.next_pair(rounds[-1]) is not None
         allowed = [Action.NEW_STATE] * (not last) + [Action.CONFLICT] * conflict + [Action.ANSWER]
-        decision = await decide(team, rounds, allowed)
+        decision = await decide(run, rounds, allowed)
         if isinstance(decision, CallFailed) or decision.action is Action.ANSWER:
             return decision
         if decision.action is Action.NEW_STATE:
             if is_repeated(decision.instruction, rounds):
-                return await decide(team, rounds, [Action.ANSWER])
+                return await decide(run, rounds, [Action.ANSWER])
             return decision
         await merges.resolve(rounds[-1], decision.members)
 
 
-def _show(team: Team, round_: Round) -> None:
+def _show(run: Run, round_: Round) -> None:
     voices = group_voices(round_.said)
-    if voices and not team.task.free_text:
-        team.account.show(conclude_from_one(_strongest(voices).finding), "what most members say")
+    if voices and not run.task.free_text:
+        run.account.show(conclude_from_one(_strongest(voices).finding), "what most members say")
 
 
 def _strongest(voices: Sequence[Voice]) -> Voice:

@@ -13,17 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from pipeline.begin_run import Run
+from pipeline.complete_parsed import complete_parsed
 from pipeline.errors import CollapseStalled
 from pipeline.events import Collapsed, StageStarted
 from pipeline.finding import Evidence
-from pipeline.group_summaries import balanced_groups, greedy_groups
-from pipeline.meter import Meter
-from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.parse_outcomes import complete_parsed
+from pipeline.group_neighbours import balanced_groups, greedy_groups
+from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
-from pipeline.run import Resources
-from pipeline.structured_output import TEXT, ParsedFields, object_schema, parse_fields
-from pipeline.tasks import Task, load_prompt
+from pipeline.structured_output import TEXT, WORDS_PER_TOKEN, ParsedFields, object_schema, parse_fields
 from pipeline.tokenizer import Tokenizer
 
 MOST_PASSES = 8
@@ -33,8 +31,6 @@ LEAST_SHRINK = 0.9
 """Of the tokens before a pass; a pass that leaves more has not made progress, unless fewer groups are needed."""
 _FEWEST_TRIMMED_TOKENS = 16
 """A summary trimmed below this says nothing; then only some are kept."""
-_WORDS_PER_TOKEN = 0.6
-"""Of English in common vocabularies 0.75, less what the JSON around it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +48,7 @@ class Summary:
 class SummaryCollapse:
     """What all passes of one run share, and what they had to give up."""
 
-    question_ids: Sequence[int]
-    task: Task
-    meter: Meter
-    resources: Resources
+    run: Run
     most_tokens: int | None = None
     """Collapse beyond this, even where more would fit."""
     as_published: bool = False
@@ -68,21 +61,21 @@ class SummaryCollapse:
 
     def limit_tokens(self) -> int:
         """Rendered summaries that fit the last prompt together."""
-        return self._room_tokens(reduce_call([], self), self.task.reduce_output_tokens)
+        return self._room_tokens(reduce_call([], self), self.run.task.reduce_output_tokens)
 
     def group_tokens(self) -> int:
         """Rendered summaries that fit one collapse prompt together."""
-        return self._room_tokens(_collapse_call([], USUAL_WORDS, self), self.task.collapse_output_tokens)
+        return self._room_tokens(_collapse_call([], USUAL_WORDS, self), self.run.task.collapse_output_tokens)
 
     def _room_tokens(self, empty: Call, output_tokens: int) -> int:
-        room = self.resources.budget.room_tokens(
+        room = self.run.resources.budget.room_tokens(
             fixed_tokens=len(empty.prompt.token_ids), output_tokens=output_tokens, at_least=256
         )
         return min(room, self.most_tokens or room)
 
     def label_tokens(self) -> int:
         """What a summary's number and separator take at most."""
-        return len(_rendered([array("I")], self.resources.tokenizer, first=9999))
+        return len(_rendered([array("I")], self.run.tokenizer, first=9999))
 
     def sizes(self, summaries: Sequence[Summary]) -> list[int]:
         label = self.label_tokens()
@@ -107,7 +100,7 @@ async def collapse_summaries(summaries: Sequence[Summary], job: SummaryCollapse)
         groups = job.groups(kept)
         merged = await _merge_groups(kept, groups, USUAL_WORDS, depth, job)
         if not job.as_published and not _progressed(kept, groups, merged, job):
-            words = max(FEWEST_WORDS, int(limit / 2 / len(groups) * _WORDS_PER_TOKEN))
+            words = max(FEWEST_WORDS, int(limit / 2 / len(groups) * WORDS_PER_TOKEN))
             merged = await _merge_groups(kept, groups, min(words, USUAL_WORDS // 2), depth, job)
             if not _progressed(kept, groups, merged, job):
                 return _trim_all(merged, job)
@@ -162,26 +155,26 @@ async def _merge_groups(
     """One summary per group, in order. A group of one stands as it is, unless fewer words are wanted."""
     members = [[summaries[index] for index in group] for group in groups]
     asked = [place for place, group in enumerate(members) if len(group) > 1 or job.as_published or words < USUAL_WORDS]
-    calls = [job.resources.budget.prove(_collapse_call(members[place], words, job)) for place in asked]
+    calls = [job.run.resources.budget.prove(_collapse_call(members[place], words, job)) for place in asked]
     job.calls += len(calls)
-    job.resources.emit(StageStarted(stage=Stage.COLLAPSE, calls=job.calls))
+    job.run.resources.emit(StageStarted(stage=Stage.COLLAPSE, calls=job.calls))
     batches = [[call] for call in calls] if job.as_published else [calls]
     outcomes = [
         outcome
         for batch in batches
-        async for outcome in complete_parsed(batch, lambda _, completion: read_text(completion), job.meter)
+        for outcome in await complete_parsed(batch, lambda _, completion: parse_fields(completion), job.run.meter)
     ]
     merged = {place: group[0] for place, group in enumerate(members)}
     for place, outcome in zip(asked, outcomes, strict=True):
         merged[place] = _merged(members[place], outcome, job)
-        text = job.resources.tokenizer.decode(merged[place].token_ids)
-        job.resources.emit(Collapsed(depth=depth, chunk_indices=merged[place].chunk_indices, text=text))
+        text = job.run.tokenizer.decode(merged[place].token_ids)
+        job.run.resources.emit(Collapsed(depth=depth, chunk_indices=merged[place].chunk_indices, text=text))
     return [merged[place] for place in range(len(members))]
 
 
 def _merged(group: list[Summary], outcome: ParsedFields | CallFailed, job: SummaryCollapse) -> Summary:
     """The model's, or what there was, trimmed to as much: a lost call must not lose what was read."""
-    tokenizer = job.resources.tokenizer
+    tokenizer = job.run.tokenizer
     if isinstance(outcome, ParsedFields) and outcome.text("answer"):
         ids = tokenizer.encode_content(outcome.text("answer"))
         truncated = outcome.truncated
@@ -190,7 +183,7 @@ def _merged(group: list[Summary], outcome: ParsedFields | CallFailed, job: Summa
             job.failed.append(outcome)
         separator = tokenizer.encode_template("\n")
         ids = array("I")
-        kept = trim(group, job.task.collapse_output_tokens, len(separator))
+        kept = trim(group, job.run.task.collapse_output_tokens, len(separator))
         job.dropped += len(group) - len(kept)
         for summary in kept:
             ids.extend(summary.token_ids)
@@ -206,32 +199,27 @@ def _merged(group: list[Summary], outcome: ParsedFields | CallFailed, job: Summa
 
 def reduce_call(summaries: Sequence[Summary], job: SummaryCollapse) -> Call:
     """Ask for the last summary."""
-    values = {"question": job.question_ids, "summaries": _listed(summaries, job)}
-    return _call(Stage.REDUCE, values, job.task.reduce_output_tokens, job)
-
-
-def read_text(completion: Completion) -> ParsedFields:
-    """The output's fields; the summary is in "answer". Raises MalformedOutput."""
-    return parse_fields(completion)
+    values = {"question": job.run.question_ids, "summaries": _listed(summaries, job)}
+    return _call(Stage.REDUCE, values, job.run.task.reduce_output_tokens, job)
 
 
 def _collapse_call(group: Sequence[Summary], words: int, job: SummaryCollapse) -> Call:
-    shown = job.resources.tokenizer.encode_template(str(words))
-    values = {"question": job.question_ids, "summaries": _listed(group, job), "words": shown}
-    return _call(Stage.COLLAPSE, values, job.task.collapse_output_tokens, job)
+    shown = job.run.tokenizer.encode_template(str(words))
+    values = {"question": job.run.question_ids, "summaries": _listed(group, job), "words": shown}
+    return _call(Stage.COLLAPSE, values, job.run.task.collapse_output_tokens, job)
 
 
 def _call(stage: Stage, values: dict[str, Sequence[int]], output_tokens: int, job: SummaryCollapse) -> Call:
-    tokenizer = job.resources.tokenizer
+    tokenizer = job.run.tokenizer
     return Call(
-        prompt=chat_prompt(tokenizer, own=[load_prompt("summarize", stage.value).encode(tokenizer, values)]),
+        prompt=chat_prompt(tokenizer, own=[job.run.prompt("summarize", stage.value).encode(tokenizer, values)]),
         sampling=Sampling(max_output_tokens=output_tokens, json_schema=object_schema(answer=TEXT)),
         stage=stage,
     )
 
 
 def _listed(summaries: Sequence[Summary], job: SummaryCollapse) -> array[int]:
-    return _rendered([summary.token_ids for summary in summaries], job.resources.tokenizer)
+    return _rendered([summary.token_ids for summary in summaries], job.run.tokenizer)
 
 
 def _rendered(texts: Sequence[Sequence[int]], tokenizer: Tokenizer, first: int = 1) -> array[int]:

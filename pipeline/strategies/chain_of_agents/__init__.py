@@ -17,22 +17,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.answer import Answer
-from pipeline.chunk_account import ChunkAccount
+from pipeline.begin_run import Run, begin_run
 from pipeline.complete_parsed import complete_one
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
 from pipeline.events import StageStarted
-from pipeline.hand_on_notes import NoteChain, follow_path, largest_chunk_tokens, worker_call
-from pipeline.meter import Meter
+from pipeline.finding import Finding
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import PromptTemplate, chat_prompt
-from pipeline.reduce_findings import NOTHING, Conclusion
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
 from pipeline.run import Plan, Request, Resources
-from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, conclude_from_best, cut_text
-from pipeline.split_document import split_document
-from pipeline.strategies.map_reduce import encode_question
+from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, cut_text
+from pipeline.split_document import NO_CHUNK
+from pipeline.strategies.chain_of_agents.hand_on_notes import follow_path, largest_chunk_tokens, worker_call
 from pipeline.structured_output import TEXT, object_schema, parse_fields, whole_number
-from pipeline.tasks import load_prompt, task_for
 from pipeline.words import answer_key
 
 MOST_UNIT_TOKENS = 1024
@@ -54,38 +52,40 @@ class ChainOfAgents:
     selector: Literal["vote", "judge"] = "vote"
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        chain = _prepare(document, request, resources)
-        keeper, n = chain.keeper, len(chain.chunks)
+        keeper = _begin(document, request, resources)
+        run, n = keeper.run, len(keeper.run.chunks)
         paths = len(chain_orders(n, self.orders))
         judged = int(self.selector == "judge" and paths > 1)
         unit = keeper.most_tokens
-        worker_output = worker_call(chain, None, Notes()).sampling.max_output_tokens
-        reading = sum(len(worker_call(chain, chunk, Notes()).prompt.token_ids) + unit for chunk in chain.chunks)
-        condensing = n * (worker_output + len(keeper.question_ids) + 200)
-        managing = len(_manager_call(chain, Notes()).prompt.token_ids) + unit
+        worker_output = worker_call(keeper, NO_CHUNK, Notes()).sampling.max_output_tokens
+        reading = sum(len(worker_call(keeper, chunk, Notes()).prompt.token_ids) + unit for chunk in run.chunks)
+        condensing = n * (worker_output + len(run.question_ids) + 200)
+        managing = len(keeper.answer_call(Notes(), _manager_prompt(run)).prompt.token_ids) + unit
         return Plan(
             strategy=self.name,
             reason=f"{paths} path{'s' if paths > 1 else ''} of {n} workers and a manager; up to {n} calls of each "
             "path are for notes that grow too long",
-            document_tokens=sum(len(s.token_ids) for chunk in chain.chunks for s in chunk.sentences),
+            document_tokens=run.document_tokens(),
             chunks=n,
             calls=paths * (2 * n + 1) + judged,
-            prompt_tokens=paths * (reading + condensing + managing) + judged * _most_judge_tokens(chain, paths),
-            output_tokens=paths * (n * 2 * worker_output + keeper.output_tokens) + judged * JUDGE_OUTPUT_TOKENS,
+            prompt_tokens=paths * (reading + condensing + managing) + judged * _most_judge_tokens(run, paths),
+            output_tokens=paths * (n * 2 * worker_output + run.task.reduce_output_tokens)
+            + judged * JUDGE_OUTPUT_TOKENS,
             depth=2 * n + 1 + judged,
             graph=_graph(n, paths, self.selector),
         )
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        chain = _prepare(document, request, resources)
-        if not chain.chunks:
-            return chain.account.answer(NOTHING)
-        orders = chain_orders(len(chain.chunks), self.orders)
-        resources.emit(StageStarted(stage=Stage.MAP, calls=len(orders) * len(chain.chunks)))
+        keeper = _begin(document, request, resources)
+        run = keeper.run
+        if not run.chunks:
+            return run.account.answer(NOTHING)
+        orders = chain_orders(len(run.chunks), self.orders)
+        resources.emit(StageStarted(stage=Stage.MAP, calls=len(orders) * len(run.chunks)))
         async with asyncio.TaskGroup() as group:
-            paths = [group.create_task(_conclude_path(chain, order)) for order in orders]
+            paths = [group.create_task(_conclude_path(keeper, order)) for order in orders]
         conclusions = [path.result() for path in paths]
-        return chain.account.answer(await _select(conclusions, self.selector, chain))
+        return run.account.answer(await _select(conclusions, self.selector, run))
 
 
 def chain_orders(chunks: int, orders: Sequence[Order]) -> list[list[int]]:
@@ -108,48 +108,31 @@ def _permutation(chunks: int, seed: int) -> list[int]:
     return sorted(range(chunks), key=lambda index: hashlib.sha256(f"{seed}\0{index}".encode()).digest())
 
 
-def _prepare(document: Document, request: Request, resources: Resources) -> NoteChain:
+def _begin(document: Document, request: Request, resources: Resources) -> NoteKeeper:
     """Everything that needs no model; a context too small for any of the prompts is found here."""
-    meter = Meter(resources.dispatcher, request.limits, resources.emit)
-    keeper = NoteKeeper(
-        question_ids=encode_question(request, resources),
-        task=task_for(request.task, request.question),
-        request=request,
-        most_tokens=min(MOST_UNIT_TOKENS, resources.budget.context_tokens // 8),
-        dispatcher=meter,
-        resources=resources,
-    )
+    run = begin_run(document, request, resources)
+    keeper = NoteKeeper(run=run, most_tokens=min(MOST_UNIT_TOKENS, resources.budget.context_tokens // 8))
     room = largest_chunk_tokens(keeper)
-    chunks = split_document(document, resources.tokenizer, min(request.chunk_tokens or room, room))
-    account = ChunkAccount(chunks=chunks, meter=meter, emit=resources.emit)
-    chain = NoteChain(document=document, chunks=chunks, keeper=keeper, account=account)
-    resources.budget.room_tokens(
-        fixed_tokens=len(_manager_call(chain, Notes()).prompt.token_ids),
-        output_tokens=keeper.output_tokens,
-        at_least=keeper.most_tokens,
-    )
-    return chain
+    run.split(room, usual_tokens=room)
+    keeper.check_answer_fits(_manager_prompt(run))
+    return keeper
 
 
-def _manager_prompt(chain: NoteChain) -> PromptTemplate:
-    return load_prompt("chain_of_agents", "manager_summary" if chain.keeper.task.free_text else "manager")
+def _manager_prompt(run: Run) -> PromptTemplate:
+    return run.prompt("chain_of_agents", "manager_summary" if run.task.free_text else "manager")
 
 
-def _manager_call(chain: NoteChain, unit: Notes) -> Call:
-    return chain.keeper.answer_call(unit, _manager_prompt(chain))
-
-
-async def _conclude_path(chain: NoteChain, order: Sequence[int]) -> Conclusion:
+async def _conclude_path(keeper: NoteKeeper, order: Sequence[int]) -> Conclusion:
     """The manager is not called when no worker handed anything on."""
-    unit = await follow_path(chain, order)
+    unit = await follow_path(keeper, order)
     if not unit.text:
         return NOTHING
-    conclusion = await chain.keeper.answer(unit, _manager_prompt(chain))
-    chain.account.show(conclusion, "the first path to its end")
+    conclusion = await keeper.answer(unit, _manager_prompt(keeper.run))
+    keeper.run.account.show(conclusion, "the first path to its end")
     return conclusion
 
 
-async def _select(conclusions: Sequence[Conclusion], selector: str, chain: NoteChain) -> Conclusion:
+async def _select(conclusions: Sequence[Conclusion], selector: str, run: Run) -> Conclusion:
     """A path that found nothing has no vote: the others may have kept what it lost."""
     found = [conclusion for conclusion in conclusions if conclusion.text]
     if not found:
@@ -157,12 +140,24 @@ async def _select(conclusions: Sequence[Conclusion], selector: str, chain: NoteC
     votes = Counter(answer_key(conclusion.text) for conclusion in found)
     best = max(found, key=lambda conclusion: votes[answer_key(conclusion.text)])  # the first among equals
     if selector == "judge" and len(votes) > 1:
-        choice = await _judge(found, chain)
+        choice = await _judge(found, run)
         best = found[choice] if choice is not None else best
-    return conclude_from_best(best, [other for other in found if other is not best])
+    others = [_as_finding(other) for other in found if other is not best]
+    return conclude_from_one(_as_finding(best), others, best.warning)
 
 
-async def _judge(found: Sequence[Conclusion], chain: NoteChain) -> int | None:
+def _as_finding(conclusion: Conclusion) -> Finding:
+    return Finding(
+        chunk_indices=tuple(sorted({evidence.chunk_index for evidence in conclusion.evidence})),
+        evidence=conclusion.evidence,
+        rationale=conclusion.explanation,
+        answer=conclusion.text,
+        stated_confidence=conclusion.confidence,
+        probability=conclusion.probability,
+    )
+
+
+async def _judge(found: Sequence[Conclusion], run: Run) -> int | None:
     """Place of the chosen one; None if the judge fails, and a warning says that the vote decided."""
 
     def read(completion: Completion) -> int:
@@ -171,30 +166,27 @@ async def _judge(found: Sequence[Conclusion], chain: NoteChain) -> int | None:
             raise MalformedOutput(f"There is no candidate {number}.")
         return number - 1
 
-    result = await complete_one(_judge_call(chain, found), read, chain.account.meter, repairs=REPAIRS)
+    result = await complete_one(_judge_call(run, found), read, run.meter, repairs=REPAIRS)
     if isinstance(result, CallFailed):
-        chain.account.warnings.append(f"The judge failed, so the vote decided: {result.message}")
+        run.account.warnings.append(f"The judge failed, so the vote decided: {result.message}")
         return None
     return result
 
 
-def _judge_call(chain: NoteChain, found: Sequence[Conclusion]) -> Call:
-    resources, keeper = chain.keeper.resources, chain.keeper
+def _judge_call(run: Run, found: Sequence[Conclusion]) -> Call:
     lines = [
-        f"Answer {number}: {cut_text(f'{one.text} ({one.explanation})', CANDIDATE_TOKENS, resources.tokenizer)}"
+        f"Answer {number}: {cut_text(f'{one.text} ({one.explanation})', CANDIDATE_TOKENS, run.tokenizer)}"
         for number, one in enumerate(found, start=1)
     ]
-    values = {"candidates": resources.tokenizer.encode_content("\n".join(lines)), "question": keeper.question_ids}
+    values = {"candidates": run.tokenizer.encode_content("\n".join(lines)), "question": run.question_ids}
     schema = object_schema(reason=TEXT, candidate=whole_number(len(found), least=1))
-    prompt = chat_prompt(
-        resources.tokenizer, own=[load_prompt("chain_of_agents", "judge").encode(resources.tokenizer, values)]
-    )
+    prompt = chat_prompt(run.tokenizer, own=[run.prompt("chain_of_agents", "judge").encode(run.tokenizer, values)])
     sampling = Sampling(max_output_tokens=JUDGE_OUTPUT_TOKENS, json_schema=schema)
-    return resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
+    return run.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
 
 
-def _most_judge_tokens(chain: NoteChain, paths: int) -> int:
-    return len(_judge_call(chain, [NOTHING] * paths).prompt.token_ids) + paths * CANDIDATE_TOKENS
+def _most_judge_tokens(run: Run, paths: int) -> int:
+    return len(_judge_call(run, [NOTHING] * paths).prompt.token_ids) + paths * CANDIDATE_TOKENS
 
 
 def _graph(chunks: int, paths: int, selector: str) -> str:

@@ -13,24 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipeline.answer import Answer
-from pipeline.chunk_account import ChunkAccount
+from pipeline.begin_run import Run, begin_run
 from pipeline.document import Document
 from pipeline.events import StageStarted
 from pipeline.finding import Evidence, Finding
-from pipeline.map_chunks import judge_finding
-from pipeline.meter import Meter
 from pipeline.model import CallFailed, Stage
 from pipeline.prompt import PromptTemplate
 from pipeline.rank_chunks import best_first, score_words
 from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
 from pipeline.run import Plan, Request, Resources
 from pipeline.running_notes import NoteKeeper, Notes, condense_notes, cut_text
-from pipeline.split_document import split_document
-from pipeline.step_through_chunks import (
+from pipeline.strategies.lc_boost.step_through_chunks import (
     EVERYTHING,
     WRITING,
     Action,
-    Desk,
     Step,
     largest_chunk_tokens,
     reason,
@@ -38,8 +34,6 @@ from pipeline.step_through_chunks import (
     step_call,
     take_step,
 )
-from pipeline.strategies.map_reduce import encode_question
-from pipeline.tasks import load_prompt, task_for
 
 CHUNK_TOKENS = 3000
 NOTES_TOKENS = 1500
@@ -54,88 +48,74 @@ class LCBoost:
     name = "lc_boost"
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
-        desk = _prepare(document, request, resources)
-        n, keeper = len(desk.chunks), desk.keeper
+        keeper = _begin(document, request, resources)
+        run, n = keeper.run, len(keeper.run.chunks)
         steps = _most_steps(n)
         condensing = steps // 2  # after condensing to a half, no single append fills the notes again
         largest = max(
-            (len(step_call(desk, i, Notes(), tuple(Action), []).prompt.token_ids) for i in range(n)), default=0
+            (len(step_call(keeper, i, Notes(), tuple(Action), []).prompt.token_ids) for i in range(n)), default=0
         )
         step_output = keeper.most_tokens + 256
         prompt_tokens = (
             steps * (largest + keeper.most_tokens + 128)
-            + (condensing + 1) * (2 * keeper.most_tokens + len(keeper.question_ids) + 1024)
-            + len(reason_call(desk).prompt.token_ids)
+            + (condensing + 1) * (2 * keeper.most_tokens + len(run.question_ids) + 1024)
+            + len(reason_call(run).prompt.token_ids)
         )
         return Plan(
             strategy=self.name,
             reason=f"between 2 calls and a walk of {steps} steps through {n} chunks, as the model decides",
-            document_tokens=sum(len(s.token_ids) for chunk in desk.chunks for s in chunk.sentences),
+            document_tokens=run.document_tokens(),
             chunks=n,
             calls=1 + steps + condensing + 1 if n else 0,
             prompt_tokens=prompt_tokens if n else 0,
-            output_tokens=256 + steps * step_output + condensing * keeper.most_tokens + keeper.output_tokens,
+            output_tokens=256 + steps * step_output + condensing * keeper.most_tokens + run.task.reduce_output_tokens,
             depth=1 + steps + condensing + 1 if n else 0,
             graph=_graph(n),
         )
 
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
-        desk = _prepare(document, request, resources)
-        if not desk.chunks:
-            return desk.account.answer(NOTHING)
-        approach = await reason(desk)
-        order = list(range(len(desk.chunks)))
+        keeper = _begin(document, request, resources)
+        run = keeper.run
+        if not run.chunks:
+            return run.account.answer(NOTHING)
+        approach = await reason(run)
+        order = list(range(len(run.chunks)))
         if approach.everything:
             resources.emit(StageStarted(stage=Stage.MAP, calls=len(order)))
         else:
             words = " ".join([request.question, *approach.queries])
-            order = best_first(score_words(document, desk.chunks, words))
-        walk = _Walk(desk=desk, everything=approach.everything, ranking=order)
+            order = best_first(score_words(document, run.chunks, words))
+        walk = _Walk(keeper=keeper, everything=approach.everything, ranking=order)
         conclusion = await walk.to_its_end()
         if conclusion is None:
-            notes = walk.notes
-            conclusion = await desk.keeper.answer(notes, _answer_prompt(desk)) if notes.text else NOTHING
-        if desk.account.unread and not desk.account.meter.stopped_by:
-            desk.account.warnings.append(f"By choice of the model not read: chunks {_ranges(desk.account.unread)}.")
-        return desk.account.answer(conclusion)
+            conclusion = await keeper.answer(walk.notes, _answer_prompt(run)) if walk.notes.text else NOTHING
+        if run.account.unread and not run.meter.stopped_by:
+            run.account.warnings.append(f"By choice of the model not read: chunks {_ranges(run.account.unread)}.")
+        return run.account.answer(conclusion)
 
 
 def _most_steps(chunks: int) -> int:
     return 2 * chunks + 8
 
 
-def _prepare(document: Document, request: Request, resources: Resources) -> Desk:
+def _begin(document: Document, request: Request, resources: Resources) -> NoteKeeper:
     """Everything that needs no model; a context too small for any of the prompts is found here."""
-    meter = Meter(resources.dispatcher, request.limits, resources.emit)
-    keeper = NoteKeeper(
-        question_ids=encode_question(request, resources),
-        task=task_for(request.task, request.question),
-        request=request,
-        most_tokens=min(NOTES_TOKENS, resources.budget.context_tokens * 3 // 16),
-        dispatcher=meter,
-        resources=resources,
-    )
-    largest = min(request.chunk_tokens or CHUNK_TOKENS, largest_chunk_tokens(keeper))
-    chunks = split_document(document, resources.tokenizer, largest)
-    account = ChunkAccount(chunks=chunks, meter=meter, emit=resources.emit)
-    desk = Desk(document=document, chunks=chunks, keeper=keeper, account=account)
-    resources.budget.room_tokens(
-        fixed_tokens=len(keeper.answer_call(Notes(), _answer_prompt(desk)).prompt.token_ids),
-        output_tokens=keeper.output_tokens,
-        at_least=keeper.most_tokens,
-    )
-    return desk
+    run = begin_run(document, request, resources)
+    keeper = NoteKeeper(run=run, most_tokens=min(NOTES_TOKENS, resources.budget.context_tokens * 3 // 16))
+    run.split(largest_chunk_tokens(keeper), usual_tokens=CHUNK_TOKENS)
+    keeper.check_answer_fits(_answer_prompt(run))
+    return keeper
 
 
-def _answer_prompt(desk: Desk) -> PromptTemplate:
-    return load_prompt("lc_boost", "answer_summary" if desk.keeper.task.free_text else "answer")
+def _answer_prompt(run: Run) -> PromptTemplate:
+    return run.prompt("lc_boost", "answer_summary" if run.task.free_text else "answer")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
     """Where the model stands, what it has noted, and what it did where."""
 
-    desk: Desk
+    keeper: NoteKeeper
     everything: bool
     ranking: list[int]
     """Chunk indices in the order in which they are come to; a retrieval changes it."""
@@ -146,25 +126,25 @@ class _Walk:
 
     async def to_its_end(self) -> Conclusion | None:
         """Return the answer a step gave; None if it must be made from the notes."""
-        cursor = self._next()
-        for look in range(1, _most_steps(len(self.desk.chunks)) + 1):
-            if cursor is None or self.desk.account.meter.stopped_by:
+        run, cursor = self.keeper.run, self._next()
+        for look in range(1, _most_steps(len(run.chunks)) + 1):
+            if cursor is None or run.meter.stopped_by:
                 return None
             if not self.everything:  # how many looks there will be is known only when the last is over
-                self.desk.keeper.resources.emit(StageStarted(stage=Stage.MAP, calls=look))
+                run.resources.emit(StageStarted(stage=Stage.MAP, calls=look))
             self.visited.add(cursor)
-            step = await take_step(self.desk, cursor, self.notes, self._actions(), self._unread())
+            step = await take_step(self.keeper, cursor, self.notes, self._actions(), self._unread())
             if isinstance(step, CallFailed):
-                self.desk.account.add_failed(cursor, step)
+                run.account.add_failed(cursor, step)
                 cursor = self._next()
                 continue
-            self.desk.account.add_read(cursor, _finding(cursor, step))
+            run.account.add_read(cursor, _finding(cursor, step))
             if step.action is Action.ANSWER:
                 return self._answer(cursor, step)
             if step.action is Action.AGGREGATE:
                 return None
             cursor = await self._follow(cursor, step)
-        self.desk.account.warnings.append("The walk through the document ended at its last allowed step.")
+        run.account.warnings.append("The walk through the document ended at its last allowed step.")
         return None
 
     def _actions(self) -> Sequence[Action]:
@@ -186,24 +166,21 @@ class _Walk:
         if step.action in WRITING and not repeated:
             await self._write(cursor, step)
         if step.action is Action.RETRIEVE and not repeated:
-            self.ranking = best_first(score_words(self.desk.document, self.desk.chunks, step.query))
+            self.ranking = best_first(score_words(self.keeper.run.document, self.keeper.run.chunks, step.query))
         if step.action is Action.MOVE and not repeated and self._unread():
             return step.target if step.target is not None else self._next()
         return self._next()
 
     async def _write(self, cursor: int, step: Step) -> None:
         """Notes stay within their room: what is appended is cut, notes that overflow are condensed to a half."""
-        keeper = self.desk.keeper
-        tokenizer, most = keeper.resources.tokenizer, keeper.most_tokens
+        tokenizer, most = self.keeper.run.tokenizer, self.keeper.most_tokens
         if step.action is Action.UPDATE:
             text = cut_text(step.text, most, tokenizer)
         else:
             added = cut_text(step.text, APPENDED_TOKENS, tokenizer)
             text = f"{self.notes.text}\n(part {cursor + 1}) {added}".strip()
             if tokenizer.count(text) > most:
-                text = await condense_notes(
-                    text, most // 2, keeper.question_ids, self.desk.account.meter, keeper.resources
-                )
+                text = await condense_notes(text, most // 2, self.keeper.run)
         self.notes = self.notes.rewritten(text, cursor, step.evidence)
 
     def _answer(self, cursor: int, step: Step) -> Conclusion:
@@ -211,7 +188,7 @@ class _Walk:
         noted = [evidence for index in sorted(self.notes.evidence) for evidence in self.notes.evidence[index]]
         finding = _finding(cursor, step, noted)
         assert finding is not None
-        return conclude_from_one(judge_finding(finding, None, self.desk.keeper.resources.calibration))
+        return conclude_from_one(self.keeper.run.judge(finding))
 
 
 def _finding(cursor: int, step: Step, noted: Sequence[Evidence] = ()) -> Finding | None:

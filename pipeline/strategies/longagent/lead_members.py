@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pipeline.ask_members import REPAIRS, Team
+from pipeline.begin_run import Run
 from pipeline.collapse_findings import MOST_NAMED
 from pipeline.complete_parsed import complete_one
 from pipeline.errors import MalformedOutput
 from pipeline.events import Warned
 from pipeline.finding import Finding
+from pipeline.group_neighbours import greedy_groups
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.running_notes import condense_notes, condense_room_tokens, cut_text
-from pipeline.structured_output import TEXT, Schema, number_list, object_schema, one_of, parse_fields
-from pipeline.tasks import load_prompt
+from pipeline.strategies.longagent.ask_members import REPAIRS, instruction_tokens
+from pipeline.structured_output import TEXT, Schema, answer_schema, number_list, object_schema, one_of, parse_fields
 from pipeline.words import answer_key
 
 MOST_ROUNDS = 3
@@ -78,15 +79,15 @@ def group_voices(said: Mapping[int, Finding]) -> list[Voice]:
     ]
 
 
-async def first_instruction(team: Team) -> str:
+async def first_instruction(run: Run) -> str:
     """If the leader fails, the question itself is the instruction."""
-    return await _instruct(team, _instruct_call(team, "leader_start", {})) or team.request.question
+    return await _instruct(run, _instruct_call(run, "leader_start", {})) or run.request.question
 
 
-async def rephrase(team: Team, rounds: Sequence[Round]) -> str:
+async def rephrase(run: Run, rounds: Sequence[Round]) -> str:
     """Another instruction after nobody found anything; empty if the leader has none."""
-    call = _instruct_call(team, "leader_rephrase", {"history": _history(team, rounds)})
-    instruction = await _instruct(team, call)
+    call = _instruct_call(run, "leader_rephrase", {"history": _history(run, rounds)})
+    instruction = await _instruct(run, call)
     return "" if is_repeated(instruction, rounds) else instruction
 
 
@@ -95,27 +96,27 @@ def is_repeated(instruction: str, rounds: Sequence[Round]) -> bool:
     return answer_key(instruction) in {answer_key(round_.instruction) for round_ in rounds}
 
 
-async def decide(team: Team, rounds: Sequence[Round], allowed: Sequence[Action]) -> Decision | CallFailed:
+async def decide(run: Run, rounds: Sequence[Round], allowed: Sequence[Action]) -> Decision | CallFailed:
     """Ask the leader for one of the allowed actions, complete with what it needs."""
 
     def read(completion: Completion) -> Decision:
         parsed = parse_fields(completion)
         decision = Decision(
             action=_allowed(parsed.text("action"), allowed),
-            members=tuple(sorted({n - 1 for n in parsed.numbers("members") if 1 <= n <= len(team.chunks)})),
+            members=tuple(sorted({n - 1 for n in parsed.numbers("members") if 1 <= n <= len(run.chunks)})),
             reason=parsed.text("reason"),
             instruction=parsed.text("instruction"),
             answer=parsed.text("answer"),
         )
         if decision.action is Action.NEW_STATE and not decision.instruction:
             raise MalformedOutput("The leader asks for another round without an instruction.")
-        if decision.action is Action.ANSWER and team.request.choices and decision.answer not in _letters(team):
+        if decision.action is Action.ANSWER and run.request.choices and decision.answer not in _letters(run):
             raise MalformedOutput("The leader's answer is none of the options.")
         return decision
 
-    answers = await _answers(team, rounds)
-    ids = team.resources.tokenizer.encode_content(answers)[: answers_room_tokens(team)]
-    return await complete_one(_decide_call(team, rounds, ids, allowed), read, team.account.meter, repairs=REPAIRS)
+    answers = await _answers(run, rounds)
+    ids = run.tokenizer.encode_content(answers)[: answers_room_tokens(run)]
+    return await complete_one(_decide_call(run, rounds, ids, allowed), read, run.meter, repairs=REPAIRS)
 
 
 def _allowed(name: str, allowed: Sequence[Action]) -> Action:
@@ -124,122 +125,114 @@ def _allowed(name: str, allowed: Sequence[Action]) -> Action:
     return Action(name)
 
 
-def _letters(team: Team) -> list[str]:
-    return [*team.request.letters, ""]
+def _letters(run: Run) -> list[str]:
+    return [*run.request.letters, ""]
 
 
-def answers_room_tokens(team: Team) -> int:
+def answers_room_tokens(run: Run) -> int:
     """What the members' answers of one round may take; ContextTooSmall if that is too little to lead by."""
-    call = _decide_call(team, (), (), tuple(Action))
-    history = MOST_ROUNDS * (_round_tokens(team) + team.instruction_tokens)
-    return team.resources.budget.room_tokens(
+    call = _decide_call(run, (), (), tuple(Action))
+    history = MOST_ROUNDS * (_round_tokens(run) + instruction_tokens(run))
+    return run.resources.budget.room_tokens(
         fixed_tokens=len(call.prompt.token_ids) + history,
         output_tokens=call.sampling.max_output_tokens,
         at_least=_LEAST_ANSWERS_TOKENS,
     )
 
 
-def most_condensing_calls(team: Team) -> int:
+def most_condensing_calls(run: Run) -> int:
     """Calls that shorten one round's answers at most."""
-    line, room = team.task.map_output_tokens + 64, answers_room_tokens(team)
-    if len(team.chunks) * line <= room:
+    line, room = run.task.map_output_tokens + 64, answers_room_tokens(run)
+    if len(run.chunks) * line <= room:
         return 0
-    return -(-len(team.chunks) * line // max(1, _batch_tokens(team, room) - line))
+    return -(-len(run.chunks) * line // max(1, _batch_tokens(run, room) - line))
 
 
-async def _answers(team: Team, rounds: Sequence[Round]) -> str:
+async def _answers(run: Run, rounds: Sequence[Round]) -> str:
     """The last round's answers within their room: one line per different answer, then condensed batch by batch."""
-    tokenizer, room = team.resources.tokenizer, answers_room_tokens(team)
-    lines = [_line(team, voice) for voice in group_voices(rounds[-1].said)]
-    silent = len(team.chunks) - len(rounds[-1].said)
+    tokenizer, room = run.tokenizer, answers_room_tokens(run)
+    lines = [_line(run, voice) for voice in group_voices(rounds[-1].said)]
+    silent = len(run.chunks) - len(rounds[-1].said)
     whole = "\n".join([*lines, f"{silent} members have no answer."])
     if tokenizer.count(whole) <= room:
         return whole
-    team.resources.emit(Warned(message="The members' answers are too long for the leader and are condensed."))
-    batches = _batches(team, lines, _batch_tokens(team, room))
+    run.resources.emit(Warned(message="The members' answers are too long for the leader and are condensed."))
+    batches = _batches(run, lines, _batch_tokens(run, room))
     share = room // max(2, len(batches))
-    shorter = [await condense_notes(b, share, team.question_ids, team.account.meter, team.resources) for b in batches]
+    shorter = [await condense_notes(batch, share, run) for batch in batches]
     return "\n".join(shorter)
 
 
-def _batch_tokens(team: Team, room: int) -> int:
-    return condense_room_tokens(room // 2, team.question_ids, team.resources)
+def _batch_tokens(run: Run, room: int) -> int:
+    return condense_room_tokens(room // 2, run)
 
 
-def _batches(team: Team, lines: Sequence[str], most_tokens: int) -> list[str]:
-    batches: list[list[str]] = [[]]
-    tokens = 0
-    for line in lines:
-        size = team.resources.tokenizer.count(line) + 2
-        if batches[-1] and tokens + size > most_tokens:
-            batches.append([])
-            tokens = 0
-        batches[-1].append(line)
-        tokens += size
-    return ["\n".join(batch) for batch in batches]
+def _batches(run: Run, lines: Sequence[str], most_tokens: int) -> list[str]:
+    sizes = [run.tokenizer.count(line) + 2 for line in lines]
+    return ["\n".join(lines[place] for place in group) for group in greedy_groups(sizes, most_tokens)]
 
 
-def _line(team: Team, voice: Voice) -> str:
+def _line(run: Run, voice: Voice) -> str:
     numbers = ", ".join(str(member + 1) for member in voice.members[:_NAMED_IN_A_LINE])
     more = len(voice.members) - _NAMED_IN_A_LINE
     who = f"Member {numbers}{f' and {more} more' if more > 0 else ''}"
-    return f"{who}: {cut_text(voice.finding.answer, team.task.map_output_tokens, team.resources.tokenizer)}"
+    return f"{who}: {cut_text(voice.finding.answer, run.task.map_output_tokens, run.tokenizer)}"
 
 
-def _history(team: Team, rounds: Sequence[Round]) -> Sequence[int]:
+def _history(run: Run, rounds: Sequence[Round]) -> Sequence[int]:
     """All instructions, and what came back in earlier rounds; the last round's answers have a place of their own."""
-    tokenizer = team.resources.tokenizer
+    tokenizer = run.tokenizer
     lines: list[str] = []
     for number, round_ in enumerate(rounds, start=1):
-        lines.append(f"{number}. {cut_text(round_.instruction, team.instruction_tokens - 8, tokenizer)}")
+        lines.append(f"{number}. {cut_text(round_.instruction, instruction_tokens(run) - 8, tokenizer)}")
         if number < len(rounds):
-            said = "\n".join(_line(team, voice) for voice in group_voices(round_.said)) or "nothing was found"
-            lines.append(cut_text(said, _round_tokens(team) - 8, tokenizer))
-    return tokenizer.encode_content("\n".join(lines))[: MOST_ROUNDS * (_round_tokens(team) + team.instruction_tokens)]
+            said = "\n".join(_line(run, voice) for voice in group_voices(round_.said)) or "nothing was found"
+            lines.append(cut_text(said, _round_tokens(run) - 8, tokenizer))
+    return tokenizer.encode_content("\n".join(lines))[: MOST_ROUNDS * (_round_tokens(run) + instruction_tokens(run))]
 
 
-def _round_tokens(team: Team) -> int:
+def _round_tokens(run: Run) -> int:
     """Of an earlier round's answers in the leader's prompt."""
-    return team.resources.budget.context_tokens // 32
+    return run.resources.budget.context_tokens // 32
 
 
-def _decide_call(team: Team, rounds: Sequence[Round], answers: Sequence[int], allowed: Sequence[Action]) -> Call:
-    tokenizer = team.resources.tokenizer
+def _decide_call(run: Run, rounds: Sequence[Round], answers: Sequence[int], allowed: Sequence[Action]) -> Call:
+    tokenizer = run.tokenizer
     values = {
-        "history": _history(team, rounds),
+        "history": _history(run, rounds),
         "answers": answers,
         "actions": tokenizer.encode_template(", ".join(allowed)),
     }
     fields: dict[str, Schema] = {
         "reason": TEXT,
-        "members": number_list(max(1, len(team.chunks)), MOST_NAMED),
+        "members": number_list(len(run.chunks), MOST_NAMED),
         "action": one_of([action.value for action in allowed]),
         "instruction": TEXT,
-        "answer": team.answer_schema(),
+        "answer": answer_schema(run.request.letters),
     }
     if Action.NEW_STATE not in allowed:
         del fields["instruction"]
-    return _leader_call(team, "leader_next", values, object_schema(**fields))
+    return _leader_call(run, "leader_next", values, object_schema(**fields))
 
 
-def _instruct_call(team: Team, prompt: str, values: dict[str, Sequence[int]]) -> Call:
-    return _leader_call(team, prompt, values, object_schema(instruction=TEXT))
+def _instruct_call(run: Run, prompt: str, values: dict[str, Sequence[int]]) -> Call:
+    return _leader_call(run, prompt, values, object_schema(instruction=TEXT))
 
 
-async def _instruct(team: Team, call: Call) -> str:
+async def _instruct(run: Run, call: Call) -> str:
     result = await complete_one(
-        call, lambda completion: parse_fields(completion).text("instruction"), team.account.meter, repairs=REPAIRS
+        call, lambda completion: parse_fields(completion).text("instruction"), run.meter, repairs=REPAIRS
     )
     return "" if isinstance(result, CallFailed) else result
 
 
-def _leader_call(team: Team, prompt: str, values: dict[str, Sequence[int]], schema: str) -> Call:
-    tokenizer = team.resources.tokenizer
+def _leader_call(run: Run, prompt: str, values: dict[str, Sequence[int]], schema: str) -> Call:
+    tokenizer = run.tokenizer
     every = {
-        "members": tokenizer.encode_template(str(max(1, len(team.chunks)))),
-        "question": team.question_ids,
+        "members": tokenizer.encode_template(str(max(1, len(run.chunks)))),
+        "question": run.question_ids,
         **values,
     }
-    sampling = Sampling(max_output_tokens=team.task.reduce_output_tokens + team.instruction_tokens, json_schema=schema)
-    encoded = chat_prompt(tokenizer, own=[load_prompt("longagent", prompt).encode(tokenizer, every)])
-    return team.resources.budget.prove(Call(prompt=encoded, sampling=sampling, stage=Stage.REDUCE))
+    sampling = Sampling(max_output_tokens=run.task.reduce_output_tokens + instruction_tokens(run), json_schema=schema)
+    encoded = chat_prompt(tokenizer, own=[run.prompt("longagent", prompt).encode(tokenizer, every)])
+    return run.resources.budget.prove(Call(prompt=encoded, sampling=sampling, stage=Stage.REDUCE))

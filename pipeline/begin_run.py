@@ -1,0 +1,103 @@
+"""A run as it begins: the question encoded, the prompts chosen, the document split; nothing here needs a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.chunk_account import ChunkAccount
+from pipeline.document import Document
+from pipeline.errors import QuestionTooLong
+from pipeline.finding import Finding
+from pipeline.gather_context import context_tokens, gather_context
+from pipeline.map_chunks import judge_finding
+from pipeline.meter import Meter
+from pipeline.prompt import PromptTemplate
+from pipeline.run import Request, Resources
+from pipeline.split_document import Chunk, split_document
+from pipeline.tasks import Task, load_prompt, task_for
+from pipeline.tokenizer import Tokenizer
+
+LONGEST_QUESTION_SHARE = 0.25
+"""Of the context. A longer question leaves too little room for findings to be weighed against each other."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One strategy on one question: what all its steps share."""
+
+    document: Document
+    request: Request
+    resources: Resources
+    task: Task
+    question_ids: Sequence[int]
+    account: ChunkAccount
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        """In document order; none until `split`."""
+        return self.account.chunks
+
+    @property
+    def meter(self) -> Meter:
+        """The dispatcher that counts and keeps the limits."""
+        return self.account.meter
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.resources.tokenizer
+
+    def split(self, room_tokens: int, *, usual_tokens: int | None = None) -> None:
+        """Cut the document so that each chunk, with what is gathered around it, takes at most `room_tokens`.
+
+        The size is the request's, else the strategy's `usual_tokens`, else the model's own. Raises ContextTooSmall
+        where too little is left.
+        """
+        gathered = self.request.gather_tokens
+        around = context_tokens(gathered, self.tokenizer)
+        wanted = self.request.chunk_tokens or usual_tokens or self.resources.chunk_tokens
+        chunks = split_document(self.document, self.tokenizer, min(wanted, room_tokens - around))
+        self.account.chunks = gather_context(self.document, chunks, self.tokenizer, gathered) if around else chunks
+
+    def document_tokens(self) -> int:
+        return sum(len(sentence.token_ids) for chunk in self.chunks for sentence in chunk.sentences)
+
+    def prompt(self, folder: str, name: str) -> PromptTemplate:
+        """A prompt of a strategy, which asks for the answer in the task's language."""
+        return load_prompt(folder, name, self.task.language_rule)
+
+    def judge(self, finding: Finding) -> Finding:
+        """Fill in the probability of a finding that no gate and no support check has seen.
+
+        The model's words alone decide. A task's own intercept is left out: it makes up for the level of scores that
+        are missing here.
+        """
+        return judge_finding(finding, None, self.resources.calibration)
+
+
+def begin_run(document: Document, request: Request, resources: Resources) -> Run:
+    """Raises QuestionTooLong. The chunks come with `Run.split`, when the strategy knows what its prompts leave."""
+    return Run(
+        document=document,
+        request=request,
+        resources=resources,
+        task=task_for(request.task, request.question),
+        question_ids=encode_question(request, resources),
+        account=ChunkAccount(
+            meter=Meter(resources.dispatcher, request.limits, resources.emit),
+            emit=resources.emit,
+        ),
+    )
+
+
+def encode_question(request: Request, resources: Resources) -> Sequence[int]:
+    """The question, with its options under letters; outside text like the document."""
+    options = [f"{letter}. {choice}" for letter, choice in zip(request.letters, request.choices, strict=True)]
+    ids = resources.tokenizer.encode_content("\n".join([request.question, *options]))
+    longest = int(resources.budget.context_tokens * LONGEST_QUESTION_SHARE)
+    if len(ids) > longest:
+        raise QuestionTooLong(
+            f"The question has {len(ids)} tokens; at most {longest} leave room for the document "
+            f"in a context of {resources.budget.context_tokens}."
+        )
+    return ids

@@ -1,0 +1,99 @@
+"""Workers that read one chunk after another and hand on their notes (Chain-of-Agents, Algorithm 1).
+
+A unit of notes is bounded: its room is reserved in every worker's prompt, a longer one is condensed once and then cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipeline.chunk_call import chunk_call
+from pipeline.complete_parsed import complete_one
+from pipeline.events import Warned
+from pipeline.finding import Finding
+from pipeline.locate_evidence import point_to_sentences
+from pipeline.map_chunks import MOST_QUOTES
+from pipeline.model import Call, CallFailed, Completion, Sampling
+from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, condense_notes
+from pipeline.split_document import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
+from pipeline.structured_output import FLAG, TEXT, WORDS_PER_TOKEN, number_list, object_schema, parse_fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Handed:
+    """A worker's output. Without text the notes stay as they were."""
+
+    text: str
+    sentences: list[int] = field(default_factory=list)
+
+
+def largest_chunk_tokens(keeper: NoteKeeper) -> int:
+    """What unit, question, instruction and output leave of the context; the paper's Algorithm 2 forgets the unit."""
+    empty = _call(keeper, NO_CHUNK, Notes(), parts=9999)
+    return keeper.run.resources.budget.room_tokens(
+        fixed_tokens=len(empty.prompt.token_ids) + keeper.most_tokens,
+        output_tokens=empty.sampling.max_output_tokens,
+        at_least=SMALLEST_CHUNK_TOKENS,
+    )
+
+
+def worker_call(keeper: NoteKeeper, chunk: Chunk, unit: Notes) -> Call:
+    return _call(keeper, chunk, unit, parts=max(1, len(keeper.run.chunks)))
+
+
+def _call(keeper: NoteKeeper, chunk: Chunk, unit: Notes, *, parts: int) -> Call:
+    run, tokenizer = keeper.run, keeper.run.tokenizer
+    template = run.prompt("chain_of_agents", "worker_summary" if run.task.free_text else "worker")
+    values = {
+        # A chunk's own number is shorter than that of the last one: the budget is made with the latter.
+        "part": tokenizer.encode_template(str(chunk.index + 1 if chunk.sentences else parts)),
+        "parts": tokenizer.encode_template(str(parts)),
+        "unit": keeper.encode(unit.text),
+        "question": run.question_ids,
+        "words": tokenizer.encode_template(str(int(keeper.most_tokens * WORDS_PER_TOKEN))),
+    }
+    schema = object_schema(sentences=number_list(len(chunk.sentences), MOST_QUOTES), unchanged=FLAG, notes=TEXT)
+    # A quarter more than the notes may have, for the other fields and for notes that grow a little too long.
+    sampling = Sampling(max_output_tokens=keeper.most_tokens * 5 // 4, json_schema=schema)
+    return chunk_call(chunk, template.encode(tokenizer, values), sampling, tokenizer, header=run.task.header)
+
+
+async def follow_path(keeper: NoteKeeper, order: Sequence[int]) -> Notes:
+    """Return the last unit. A worker that fails passes its predecessor's unit on; its chunk is reported as failed."""
+    run, unit = keeper.run, Notes()
+    for index in order:
+        chunk = run.chunks[index]
+        call = run.resources.budget.prove(worker_call(keeper, chunk, unit))
+        handed = await complete_one(call, _read, run.meter, repairs=REPAIRS)
+        if isinstance(handed, CallFailed):
+            run.account.add_failed(index, handed)
+        elif not handed.text:
+            run.account.add_read(index, None)
+        else:
+            unit = await _next_unit(keeper, chunk, unit, handed)
+            run.account.add_read(index, _finding(index, unit))
+    return unit
+
+
+def _read(completion: Completion) -> _Handed:
+    parsed = parse_fields(completion)
+    if parsed.flag("unchanged"):
+        return _Handed(text="")
+    return _Handed(text=parsed.text("notes"), sentences=parsed.numbers("sentences"))
+
+
+async def _next_unit(keeper: NoteKeeper, chunk: Chunk, unit: Notes, handed: _Handed) -> Notes:
+    run = keeper.run
+    text = await condense_notes(handed.text, keeper.most_tokens, run)
+    if text != handed.text:
+        message = f"The notes handed on by the reader of chunk {chunk.index} were too long and were condensed."
+        run.resources.emit(Warned(message=message))
+    return unit.rewritten(text, chunk.index, point_to_sentences(run.document, chunk, handed.sentences))
+
+
+def _finding(index: int, unit: Notes) -> Finding:
+    """The unit as an event tells it: every unit of a run can be followed."""
+    return Finding(
+        chunk_indices=(index,), evidence=unit.evidence[index], rationale="", answer=unit.text, stated_confidence=3
+    )
