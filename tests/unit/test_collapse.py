@@ -132,6 +132,11 @@ def test_answers_are_compared_without_their_dress() -> None:
     assert not same_answer("", "anything")
 
 
+def test_a_letter_is_the_same_answer_as_itself_though_it_reads_like_an_article() -> None:
+    assert same_answer("A", "A")
+    assert not same_answer("A", "B")
+
+
 def test_what_stands_nearest_to_an_answer_goes_first() -> None:
     order = sorted(Stage, key=lambda stage: make_call(stage=stage).priority)
     assert order[-2:] == [Stage.MAP, Stage.GATE]

@@ -12,10 +12,10 @@ from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.document import Document
-from pipeline.errors import DocumentTooLong, EmptyDocument, InternalError
+from pipeline.errors import CallerError, DocumentTooLong, EmptyDocument, InternalError
 from pipeline.events import CallEnded, Event, Finished, Planned, StageStarted
 from pipeline.journal import Journal, JournaledDispatcher
-from pipeline.model import Call
+from pipeline.model import Call, Stage
 from pipeline.run import Request, Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies import STRATEGIES
@@ -42,6 +42,10 @@ def on(script: Script, events: list[Event] | None = None) -> tuple[ScriptedModel
     dispatcher = InlineDispatcher(model, retry=RetryPolicy(), sleep=lambda _: asyncio.sleep(0))
     emit = events.append if events is not None else lambda _: None
     return model, make_resources(dispatcher=dispatcher, emit=emit, context_tokens=CONTEXT_TOKENS)
+
+
+def text_of(call: Call) -> str:
+    return make_tokenizer().decode(call.prompt.token_ids)
 
 
 async def answered(strategy: str, script: Script) -> Answer:
@@ -109,6 +113,34 @@ async def test_a_model_that_babbles_is_an_answer_not_an_exception(strategy: str)
     answer = await answered(strategy, lambda call, times: Reply(text="Well, let me think.", choice_logprobs=(0.0, 0.0)))
     assert not answer.found
     assert {failed.error for failed in answer.coverage.failed_chunks} == {"MalformedOutput"}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_gathering_context_fits_the_plan_or_is_refused(strategy: str) -> None:
+    wish = replace(request(strategy), gather_tokens=60)
+    model, resources = on(seeded_script(8))
+    if strategy == "reference":
+        with pytest.raises(CallerError, match="no --gather"):
+            await ask(LONG, wish, resources)
+        return
+    answer = await ask(document(strategy), wish, resources)
+    assert len(model.calls) <= plan(document(strategy), wish, resources).calls
+    assert all(call.cost_tokens() <= CONTEXT_TOKENS for call in model.calls)
+    text = document(strategy).text
+    assert all(e.span and text[e.span.start : e.span.end] == e.quote for e in answer.evidence)
+    chunked = [call for call in model.calls if call.stage is Stage.MAP]
+    assert all("Just before" in text_of(call) or "Just after" in text_of(call) for call in chunked)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_chinese_question_is_asked_and_answered_in_chinese(strategy: str) -> None:
+    facts = "".join(f"第{n}节。港口在那天早晨非常安静，所有的船都停着不动。" * 12 + "\n\n" for n in range(10))
+    chinese = Document.from_text(facts[:700] if strategy == "direct" else facts)
+    model, resources = on(seeded_script(9))
+    answer = await ask(chinese, Request(question="港口那天早晨怎么样？", strategy=strategy), resources)
+    assert all(e.span and chinese.text[e.span.start : e.span.end] == e.quote for e in answer.evidence)
+    if strategy not in {"reference", "summarize", "langchain"}:  # a schedule as published; summaries have no Chinese task
+        assert all("中文" in text_of(call) or "问题：" in text_of(call) for call in model.calls)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
