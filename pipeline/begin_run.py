@@ -67,11 +67,7 @@ class Run:
         return load_prompt(folder, name, self.task.language_rule)
 
     def judge(self, finding: Finding) -> Finding:
-        """Fill in the probability of a finding that no gate and no support check has seen.
-
-        The model's words alone decide. A task's own intercept is left out: it makes up for the level of scores that
-        are missing here.
-        """
+        """Fill in the probability of a finding that no gate and no support check has seen: the words alone decide."""
         return judge_finding(finding, None, self.resources.calibration)
 
 

@@ -10,6 +10,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+UNFITTED_WORDS = 0.6
+"""Logit per step of stated confidence where nothing better is known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
@@ -21,7 +24,7 @@ class Calibration:
     intercept: float = 0.0
     gate: float = 0.2
     support: float = 0.5
-    words: float = 0.6
+    words: float = UNFITTED_WORDS
     clip_nats: float = 8.0
     unlocated_cap: float = 0.2
     """Highest probability of a finding none of whose quotes stands in the document."""
@@ -34,7 +37,13 @@ class Calibration:
         return replace(self, intercept=self.task_intercepts.get(name, self.intercept))
 
     def probability(self, *, gate: float | None, support: float | None, words: int) -> float:
-        """A missing score counts as 0, that is, as saying nothing either way."""
+        """A missing score counts as 0, that is, as saying nothing either way.
+
+        Without any score the words count as they do for a model that was never fitted: a fitted intercept makes up for
+        the level of scores that are not there.
+        """
+        if gate is None and support is None:
+            return 1.0 / (1.0 + math.exp(-UNFITTED_WORDS * (words - 3)))
         logit = (
             self.intercept
             + self.gate * self._clip(gate)

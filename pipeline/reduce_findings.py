@@ -67,7 +67,8 @@ async def reduce_findings(findings: Sequence[Finding], collapse: Collapse, lette
     if not isinstance(parsed, CallFailed):
         if parsed.text("answer"):
             named = [findings[n - 1] for n in parsed.numbers("findings") if 1 <= n <= len(findings)]
-            return conclude(parsed.text("answer"), parsed.text("explanation"), named or list(findings), findings)
+            others = findings if collapse.task.decisive else ()  # parts of a whole do not contradict it
+            return conclude(parsed.text("answer"), parsed.text("explanation"), named or list(findings), others)
         if not parsed.truncated:
             return NOTHING
     return conclude_from_one(best, findings, "The last step failed; this is the most probable single finding.")

@@ -101,7 +101,7 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
 
 
 def _show(finding: Finding, run: Run) -> None:
-    if not run.task.free_text:
+    if run.task.decisive:  # one part's share of a count or a summary is no first answer
         run.account.show(conclude_from_one(finding), "the first supported finding")
 
 

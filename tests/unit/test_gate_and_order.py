@@ -60,6 +60,15 @@ def test_more_support_never_lowers_the_probability(gate: float, support: float, 
     assert 0 <= low <= high <= 1
 
 
+def test_without_any_score_a_fitted_intercept_does_not_speak() -> None:
+    fitted = Calibration(intercept=-3.9, gate=0.7, support=0.8, words=0.4)
+    assert fitted.probability(gate=None, support=None, words=5) == Calibration().probability(
+        gate=None, support=None, words=5
+    )
+    assert fitted.probability(gate=None, support=None, words=5) > 0.7
+    assert fitted.probability(gate=0.0, support=None, words=5) < 0.1
+
+
 def test_a_task_may_have_an_intercept_of_its_own() -> None:
     calibration = Calibration(intercept=-1.0, task_intercepts={"question_answering_zh": -3.0})
     own, other = calibration.for_task("question_answering_zh"), calibration.for_task("question_answering")

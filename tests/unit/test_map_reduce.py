@@ -285,6 +285,15 @@ async def test_a_decisive_finding_stands_without_a_reduce_call() -> None:
     assert all(call.stage is not Stage.REDUCE for call in model.calls)
 
 
+async def test_a_fitted_model_keeps_what_a_task_without_gate_and_check_finds() -> None:
+    calibration = Calibration(intercept=-3.9, gate=0.7, support=0.8, words=0.4, keep_probability=0.2)
+    events: list[Event] = []
+    resources = make_resources(reader(), emit=events.append)
+    answer = await ask(DOCUMENT, asking(task="aggregation"), replace(resources, calibration=calibration))
+    assert answer.text == "Odalys Brand"
+    assert not any(isinstance(event, Provisional) for event in events), "a part's share is no first answer"
+
+
 async def test_an_empty_document_is_refused() -> None:
     with pytest.raises(EmptyDocument):
         await ask(replace(DOCUMENT, text=" \n"), Request(question="q"), make_resources(reader()))

@@ -175,7 +175,7 @@ async def _decide(run: Run, rounds: Sequence[Round], merges: _Merges) -> Decisio
 
 def _show(run: Run, round_: Round) -> None:
     voices = group_voices(round_.said)
-    if voices and not run.task.free_text:
+    if voices and run.task.decisive:
         run.account.show(conclude_from_one(_strongest(voices).finding), "what most members say")
 
 
