@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipeline.answer import Answer
 from pipeline.document import Document
 from pipeline.errors import CallerError, EmptyDocument, LongfoldError
@@ -13,7 +15,8 @@ from pipeline.strategies import find_strategy
 def plan(document: Document, request: Request, resources: Resources) -> Plan:
     """What `ask` will do, before anything runs."""
     _check(document, request)
-    return find_strategy(request.strategy).plan(document, request, resources)
+    quiet = replace(resources, emit=lambda _: None)  # planning splits the document too, and only a run tells of it
+    return find_strategy(request.strategy).plan(document, request, quiet)
 
 
 async def ask(document: Document, request: Request, resources: Resources) -> Answer:
@@ -22,11 +25,9 @@ async def ask(document: Document, request: Request, resources: Resources) -> Ans
     Raises CallerError for a request that cannot be served. Calls that fail are in the answer's coverage.
     Cancelling the awaiting task aborts what is under way; completed calls stay in the journal.
     """
-    _check(document, request)
-    strategy = find_strategy(request.strategy)
-    resources.emit(Planned(plan=strategy.plan(document, request, resources)))
+    resources.emit(Planned(plan=plan(document, request, resources)))
     try:
-        answer = await strategy.run(document, request, resources)
+        answer = await find_strategy(request.strategy).run(document, request, resources)
     except* LongfoldError as group:
         raise _first(group) from group
     resources.emit(Finished(answer=answer))

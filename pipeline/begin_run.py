@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline.chunk_account import ChunkAccount
 from pipeline.document import Document
 from pipeline.errors import QuestionTooLong
+from pipeline.events import Split
 from pipeline.finding import Finding
 from pipeline.gather_context import context_tokens, gather_context
 from pipeline.map_chunks import judge_finding
@@ -58,6 +59,7 @@ class Run:
         wanted = self.request.chunk_tokens or usual_tokens or self.resources.chunk_tokens
         chunks = split_document(self.document, self.tokenizer, min(wanted, room_tokens - around))
         self.account.chunks = gather_context(self.document, chunks, self.tokenizer, gathered) if around else chunks
+        self.resources.emit(Split(spans=tuple(chunk.span for chunk in self.chunks)))
 
     def document_tokens(self) -> int:
         return sum(len(sentence.token_ids) for chunk in self.chunks for sentence in chunk.sentences)

@@ -4,14 +4,17 @@
     ├─ CallerError          2   the request: never retried
     │  ├─ DocumentUnreadable      ├─ EmptyDocument       ├─ QuestionTooLong
     │  ├─ UnknownName             ├─ SettingInvalid      ├─ ContextTooSmall
-    │  ├─ ModelIncomplete         ├─ NothingToResume     └─ DocumentTooLong
+    │  ├─ ModelIncomplete         ├─ NothingToResume     ├─ DocumentTooLong
+    │  ├─ PromptTooLong           ├─ TemplateRefused     ├─ UploadTooLarge
+    │  ├─ IdempotencyMismatch     ├─ WrongState          └─ DatabaseUnusable
     ├─ CapacityError        3   the moment: retried by the dispatcher, and only there
     │  ├─ ReplicaUnavailable      ├─ CallTimedOut        ├─ Overloaded
-    │  ├─ OutOfDisk               ├─ OutOfMemory         └─ NetworkUnavailable
+    │  ├─ OutOfDisk               ├─ OutOfMemory         ├─ NetworkUnavailable
+    │  ├─ DatabaseBusy            └─ QuotaExceeded
     ├─ ModelError           4   the output: the model is asked once more
     │  ├─ MalformedOutput         └─ CollapseStalled
     └─ InternalError        5   ours: never retried, never hidden
-       └─ ContextOverflow
+       ├─ ContextOverflow         └─ LeaseLost
 
 A cancelled command ends with exit code 130. A class's docstring is its default message and says what to do.
 """
@@ -73,6 +76,35 @@ class DocumentTooLong(CallerError):
     """The document does not fit the model's context; take another strategy or a larger context."""
 
 
+class UploadTooLarge(CallerError):
+    """The upload is larger than this server accepts; split it, or have LONGFOLD_MAX_UPLOAD_MIB raised."""
+
+
+class IdempotencyMismatch(CallerError):
+    """The idempotency key was used before with another request; take a new key."""
+
+
+class WrongState(CallerError):
+    """The job's state does not allow this; look at its state first."""
+
+
+class DatabaseUnusable(CallerError):
+    """The database cannot be used as it is; run `longfold db check`."""
+
+
+class PromptTooLong(CallerError):
+    """The messages and their answer do not fit the model's context; shorten them or ask about a file."""
+
+    def __init__(self, message: str = "", *, over_tokens: int = 0) -> None:
+        """`over_tokens` is how many tokens too many there are."""
+        super().__init__(message)
+        self.over_tokens = over_tokens
+
+
+class TemplateRefused(CallerError):
+    """The model's chat template does not allow this sequence of roles; begin with a system or user message."""
+
+
 class CapacityError(LongfoldError):
     """The system cannot do this now; it may work later."""
 
@@ -110,6 +142,19 @@ class NetworkUnavailable(CapacityError):
     retryable = False
 
 
+class DatabaseBusy(CapacityError):
+    """The database did not answer in time, for others kept it locked or it is away; try again in a moment."""
+
+
+class QuotaExceeded(CapacityError):
+    """The key's limit is reached; wait, or have the limit raised."""
+
+    def __init__(self, message: str = "", *, retry_after_s: float | None = None) -> None:
+        """`retry_after_s`: when the same request would be accepted; None if waiting does not help."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class ModelError(LongfoldError):
     """The model's output cannot be used."""
 
@@ -134,3 +179,7 @@ class InternalError(LongfoldError):
 
 class ContextOverflow(InternalError):
     """A prompt and its output do not fit the context: the token budget was wrong."""
+
+
+class LeaseLost(InternalError):
+    """Another runner has taken the job over; this one stops, and nothing it writes counts any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.answer import Answer
+from pipeline.document import Span
 from pipeline.finding import Finding
 from pipeline.model import CallFailed, Stage, Usage
 from pipeline.run import Plan
@@ -13,6 +14,13 @@ from pipeline.run import Plan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Where the chunks stand in the document. Chunk i of every later event is `spans[i]`."""
+
+    spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,4 +83,6 @@ class Finished:
     answer: Answer
 
 
-Event = Planned | StageStarted | CallEnded | ChunkGated | ChunkMapped | Collapsed | Provisional | Warned | Finished
+Event = (
+    Planned | Split | StageStarted | CallEnded | ChunkGated | ChunkMapped | Collapsed | Provisional | Warned | Finished
+)

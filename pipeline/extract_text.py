@@ -1,4 +1,4 @@
-"""The visible text of HTML and PDF, taken by a process of its own under limits.
+"""The visible text of HTML, PDF and Office files, taken by a process of its own under limits.
 
 Files from outside may be built to exhaust a parser. So the bytes go to `python -m pipeline.extract_text KIND` on
 standard input and text comes back as JSON on standard output; the child caps its own memory and processor time before
@@ -19,7 +19,7 @@ from typing import Literal
 
 from pipeline.errors import DocumentUnreadable
 
-Kind = Literal["html", "pdf"]
+Kind = Literal["html", "pdf", "office"]
 
 MEMORY_BYTES = 2 << 30
 CPU_S = 60
@@ -32,7 +32,7 @@ _FORBIDDEN = re.compile(r"socket\.(?!gethostname)|subprocess\.|os\.(system|exec|
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A page of a PDF, or a whole HTML document, whose label is empty."""
+    """A page of a PDF, a slide, a sheet, or a whole HTML or Word document, whose label is empty."""
 
     label: str
     text: str
@@ -75,6 +75,8 @@ def main() -> int:
     try:
         if kind == "pdf":
             from pipeline import pdf_pages as parser
+        elif kind == "office":
+            from pipeline import office_text as parser  # type: ignore[no-redef]
         else:
             from pipeline import html_lines as parser  # type: ignore[no-redef]
         _confine()

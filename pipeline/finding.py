@@ -15,6 +15,8 @@ class Alignment(StrEnum):
     """The model named a sentence by its number; code filled in the text. Exact by construction."""
     ANSWER = "answer"
     """The sentence of the chunk that holds the answer's words; found by code where the pointer missed it."""
+    CLUE = "clue"
+    """The sentence closest to the question's words; found by code, the first half of an answer in two places."""
     EXACT = "exact"
     NORMALISED = "normalised"
     """Equal after quotation marks, asterisks, white space and case are evened out."""

@@ -1,52 +1,65 @@
 """A second round for an answer that stands in two places: what one part says tells which other part to ask.
 
-"In which town does the guild that led the expedition sit?" No chunk answers it: one says which guild, another where
-that guild sits. The first is found by the gate, and its finding dropped, because its sentences do not state the
-answer. So when nothing else was found, the best dropped finding becomes a clue: its sentences stand beside the
-question, and the chunks whose words are closest to both are read with it. One round; the price is as many calls as a
-gate keeps at least, and only where the run would have ended without an answer.
+"In which town does the guild that led the Corvvik expedition sit?" No chunk answers it: one says which guild led the
+expedition, another where that guild sits. So when nothing else was found, the sentence whose words are closest to the
+question becomes a clue. It stands beside the question, and the chunks with the sentences closest to both are read with
+it. No call is needed to find the clue: the rare name that the question begins from is what BM25 looks for, while the
+model, made to name a sentence, names one that merely looks like an answer (docs/experiments.md). One round, with as
+many calls as a gate keeps at least, and only where the run would have ended without an answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.finding import Evidence, Finding
+from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.rank_chunks import best_first, score_words
 from pipeline.read_chunks import Reading
 
 
 async def follow_clue(reading: Reading) -> list[Finding]:
     """Findings that rest on the clue and on a chunk read with it; empty if there is no clue or it leads nowhere."""
-    clue = _best_clue(reading)
+    clue = _find_clue(reading)
     if clue is None:
         return []
-    run = reading.run
-    known = tuple(evidence for evidence in clue.evidence if evidence.span is not None)
-    text = " ".join(evidence.quote for evidence in known)
-    lexical = score_words(run.document, run.chunks, f"{run.request.question} {text}")
-    nearest = [index for index in best_first(lexical) if index not in clue.chunk_indices and lexical[index] > 0]
-    return await _with_clue(reading, known, text).read_some(nearest[: run.resources.gate.keep_at_least])
+    nearest = _nearest_chunks(reading, clue)
+    return await _with_clue(reading, clue).read_some(nearest[: reading.run.resources.gate.keep_at_least])
 
 
-def _best_clue(reading: Reading) -> Finding | None:
-    """The dropped finding from the most relevant chunk."""
-    located = [finding for finding in reading.dropped if any(evidence.span for evidence in finding.evidence)]
+def _find_clue(reading: Reading) -> Evidence | None:
+    """The sentence closest to the question; none if no sentence shares a word with it."""
+    sentences = [(chunk.index, sentence) for chunk in reading.run.chunks for sentence in chunk.sentences]
+    scores = score_words(reading.run.document, [sentence for _, sentence in sentences], reading.run.request.question)
+    place = best_first(scores)[0]
+    if scores[place] <= 0:
+        return None
+    chunk_index, sentence = sentences[place]
+    return Evidence(
+        quote=reading.run.document.slice(sentence.span),
+        chunk_index=chunk_index,
+        span=sentence.span,
+        alignment=Alignment.CLUE,
+    )
 
-    def relevance(finding: Finding) -> float:
-        index = finding.chunk_indices[0]
-        return reading.scores.get(index, reading.lexical[index])
 
-    return max(located, key=relevance, default=None)
+def _nearest_chunks(reading: Reading, clue: Evidence) -> list[int]:
+    """Chunks by their sentence closest to question and clue. The clue's own was read with the clue in it."""
+    others = [chunk for chunk in reading.run.chunks if chunk.index != clue.chunk_index]
+    sentences = [(chunk.index, sentence) for chunk in others for sentence in chunk.sentences]
+    both = f"{reading.run.request.question} {clue.quote}"
+    scores = score_words(reading.run.document, [sentence for _, sentence in sentences], both)
+    ranked = (sentences[place][0] for place in best_first(scores) if scores[place] > 0)
+    return list(dict.fromkeys(ranked))
 
 
-def _with_clue(reading: Reading, known: tuple[Evidence, ...], text: str) -> Reading:
+def _with_clue(reading: Reading, clue: Evidence) -> Reading:
     """The same reading, asked with the clue; what is read and what failed goes into the one account of both.
 
     The gate's scores are left out: they say how relevant a chunk is to the question without the clue.
     """
     run = reading.run
+    text = clue.quote.strip()
     values = {"question": run.question_ids, "known": run.tokenizer.encode_content(text)}
     question_ids = run.task.known.encode(run.tokenizer, values)
     request = replace(run.request, question=f"{run.request.question} {text}")
-    return replace(reading, run=replace(run, question_ids=question_ids, request=request), known=known, scores={})
+    return replace(reading, run=replace(run, question_ids=question_ids, request=request), known=(clue,), scores={})

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from pipeline.dispatch import Dispatcher
 from pipeline.model import Call, Completion, Outcome, Usage
 
 _LOG = logging.getLogger(__name__)
+_TRY_AGAIN_S = 5.0
+"""After a write that failed: a full disk is not asked at every call, nor given up for good."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (key TEXT PRIMARY KEY, completion TEXT NOT NULL, completed_s REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, request TEXT NOT NULL, started_s REAL NOT NULL,
@@ -47,6 +49,7 @@ class Journal:
         `most_pages` is SQLite's `max_page_count`: beyond it a write fails as on a full disk.
         """
         self._writable = True
+        self._try_again_s = 0.0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = _connect(str(path))
@@ -60,10 +63,11 @@ class Journal:
 
     @property
     def writable(self) -> bool:
-        """False once a write failed: what completes from then on is not kept for a resume."""
+        """False while writes fail: what completes meanwhile is not kept for a resume."""
         return self._writable
 
-    def find(self, key: str) -> Completion | None:
+    def find(self, key: str, run_id: str = "") -> Completion | None:
+        """What is known of a call; `own` if it was kept for the run `run_id`."""
         row = self._connection.execute("SELECT completion FROM calls WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
@@ -75,10 +79,13 @@ class Journal:
             choice_logprobs=tuple(fields["choice_logprobs"]),
             seconds=fields["seconds"],
             from_journal=True,
+            own=bool(run_id) and fields.get("run_id") == run_id,
         )
 
-    def keep(self, key: str, completion: Completion) -> None:
-        self._write("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (key, json.dumps(asdict(completion)), time.time()))
+    def keep(self, key: str, completion: Completion, run_id: str = "") -> None:
+        """Keep what the run `run_id` paid for."""
+        record = json.dumps(asdict(completion) | {"run_id": run_id})
+        self._write("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (key, record, time.time()))
 
     def start_run(self, run_id: str, request: dict[str, Any]) -> None:
         self._write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, NULL)", (run_id, json.dumps(request), time.time()))
@@ -99,14 +106,18 @@ class Journal:
         return RunRecord(run_id=row[0], request=json.loads(row[1]), started_s=row[2], finished_s=row[3])
 
     def _write(self, statement: str, values: tuple[object, ...]) -> None:
-        if not self._writable:
+        if not self._writable and time.monotonic() < self._try_again_s:
             return
         try:
             with self._connection:
                 self._connection.execute(statement, values)
         except sqlite3.Error as error:
+            if self._writable:
+                _LOG.warning("journal.write_failed error=%s; what completes from now on cannot be resumed", error)
             self._writable = False
-            _LOG.warning("journal.write_failed error=%s; what completes from now on cannot be resumed", error)
+            self._try_again_s = time.monotonic() + _TRY_AGAIN_S
+        else:
+            self._writable = True
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -120,15 +131,22 @@ def _connect(path: str) -> sqlite3.Connection:
 class JournaledDispatcher:
     """A dispatcher that answers from the journal what it can, and keeps what the inner one completes."""
 
-    def __init__(self, inner: Dispatcher, journal: Journal, model_fingerprint: str) -> None:
+    def __init__(self, inner: Dispatcher, journal: Journal, namespace: str, *, run_id: str = "") -> None:
+        """`namespace` is the model's fingerprint, and the owner where owners do not share completions.
+
+        With `run_id`, a resumed run counts what it paid for before as its own: its usage comes out the same.
+        """
         self._inner = inner
         self._journal = journal
-        self._model = model_fingerprint
+        self._namespace = namespace
+        self._run_id = run_id
+        self._counted: set[str] = set()
+        """Keys of calls that this run has paid for: the same call once more is from the journal in any case."""
 
     async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
         remaining = iter(calls)
         for call in remaining:  # what is known at the beginning waits for nothing
-            known = self._journal.find(call.key(self._model))
+            known = self._find(call.key(self._namespace))
             if known is None:
                 remaining = itertools.chain([call], remaining)
                 break
@@ -141,7 +159,8 @@ class JournaledDispatcher:
                 yield known
             key, _ = slots.popleft()
             if isinstance(outcome, Completion):
-                self._journal.keep(key, outcome)
+                self._journal.keep(key, outcome, self._run_id)
+                self._counted.add(key)
             yield outcome
         for _, known in slots:
             assert known is not None, "the inner dispatcher yields one outcome per call"
@@ -149,8 +168,17 @@ class JournaledDispatcher:
 
     def _unknown(self, calls: Iterable[Call], slots: deque[tuple[str, Completion | None]]) -> Iterator[Call]:
         for call in calls:
-            key = call.key(self._model)
-            known = self._journal.find(key)
+            key = call.key(self._namespace)
+            known = self._find(key)
             slots.append((key, known))
             if known is None:
                 yield call
+
+    def _find(self, key: str) -> Completion | None:
+        known = self._journal.find(key, self._run_id)
+        if known is None or not known.own:
+            return known
+        if key in self._counted:
+            return replace(known, own=False)
+        self._counted.add(key)
+        return known

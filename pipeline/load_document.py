@@ -18,7 +18,7 @@ MAX_BYTES = 128 << 20
 MAX_FILES = 20_000
 STDIN = "-"
 
-_Kind = Literal["text", "html", "json", "pdf"]
+_Kind = Literal["text", "html", "json", "pdf", "office"]
 _KINDS: dict[str, _Kind] = {
     ".html": "html",
     ".htm": "html",
@@ -70,11 +70,16 @@ def load_bytes(data: bytes, name: str) -> Document:
     if kind == "pdf":
         pages = extract_text("pdf", data, name)
         return Document.join([Document.from_text(page.text, f"{name}, {page.label}", "PDF") for page in pages])
+    if kind == "office":
+        parts = extract_text("office", data, name)
+        labels = [f"{name}, {part.label}" if part.label else name for part in parts]
+        documents = zip(parts, labels, strict=True)
+        return Document.join([Document.from_text(part.text, label, "Office") for part, label in documents])
     declared = _HTML_CHARSET.search(data[:4096]) if kind == "html" else None
     decoded = decode_text(data, name, declared.group(1).decode("ascii", "ignore") if declared else "")
     if kind == "html":
-        parts = extract_text("html", decoded.text.encode("utf-8", "replace"), name)
-        decoded = Decoded(parts[0].text, f"{decoded.encoding}, HTML")
+        [page] = extract_text("html", decoded.text.encode("utf-8", "replace"), name)
+        decoded = Decoded(page.text, f"{decoded.encoding}, HTML")
     elif kind == "json":
         decoded = _readable_json(decoded)
     if not decoded.text.strip():
@@ -85,6 +90,8 @@ def load_bytes(data: bytes, name: str) -> Document:
 def _kind_of(data: bytes, name: str) -> _Kind:
     if data.startswith(b"%PDF-"):
         return "pdf"
+    if data.startswith(b"PK\x03\x04") and b"[Content_Types].xml" in data:
+        return "office"
     kind = _KINDS.get(Path(name).suffix.lower(), "text")
     if kind == "text" and _HTML_START.match(data[:4096]):
         return "html"

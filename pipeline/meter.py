@@ -98,4 +98,4 @@ class Meter:
 def _usage(outcome: Outcome) -> Usage:
     if isinstance(outcome, CallFailed):
         return Usage(calls=outcome.attempts)
-    return Usage(journal_calls=1) if outcome.from_journal else outcome.usage
+    return Usage(journal_calls=1) if outcome.from_journal and not outcome.own else outcome.usage

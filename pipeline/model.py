@@ -122,7 +122,9 @@ class Completion:
     seconds: float = 0.0
     """From the call's arrival at the engine to its last token, waiting in the engine's queue included."""
     from_journal: bool = False
-    """True if an earlier run paid for this completion."""
+    """True if this completion was paid for before: by an earlier run, or by this one before it was resumed."""
+    own: bool = False
+    """True if it was this run that paid, before it was resumed: its usage counts, as if nothing had happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 import bm25s
 
 from pipeline.document import Document
-from pipeline.split_document import Chunk
+from pipeline.split_document import Chunk, Sentence
 from pipeline.words import words_of
 
 
-def score_words(document: Document, chunks: Sequence[Chunk], question: str) -> list[float]:
-    """BM25 of each chunk for the question, over the document's best: 0 to 1; all 0 if no word is shared."""
+def score_words(document: Document, pieces: Sequence[Chunk] | Sequence[Sentence], question: str) -> list[float]:
+    """BM25 of each piece for the question, over the document's best: 0 to 1; all 0 if no word is shared."""
     known = set(words_of(question))
     # Only the question's own words can score, so nothing else is indexed; a stand-in keeps the lengths right.
-    corpus = [[w if w in known else "" for w in words_of(document.slice(chunk.span))] for chunk in chunks]
+    corpus = [[w if w in known else "" for w in words_of(document.slice(piece.span))] for piece in pieces]
     present = sorted({word for words in corpus for word in words} - {""})
     if not present:
-        return [0.0] * len(chunks)
+        return [0.0] * len(pieces)
     index = bm25s.BM25()
     index.index(corpus, show_progress=False)
     scores = [max(0.0, float(score)) for score in index.get_scores(present)]

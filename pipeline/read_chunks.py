@@ -42,8 +42,6 @@ class Reading:
     """Relevance of each gated chunk, in nats."""
     map_calls: int = 0
     """Sent so far, repairs aside."""
-    dropped: list[Finding] = field(default_factory=list)
-    """What was found and not supported: no answer, but perhaps a step towards one (`follow_clue.py`)."""
 
     def __post_init__(self) -> None:
         self.frontier = Frontier(len(self.run.chunks))
@@ -144,7 +142,6 @@ class Reading:
             if not finding.is_empty:
                 finding = await self._judged(replace(finding, evidence=finding.evidence + self.known))
                 kept = finding if self._is_kept(finding) else None
-                self.dropped += [] if kept else [finding]
             run.account.add_read(index, kept)
         if kept is not None:
             self.on_finding(kept)

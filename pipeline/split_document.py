@@ -61,7 +61,7 @@ NO_CHUNK = Chunk(index=0, span=Span(0, 0), sentences=(), numbered_token_ids=arra
 """Stands in a call whose fixed part is to be counted."""
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def split_document(document: Document, tokenizer: Tokenizer, chunk_tokens: int) -> tuple[Chunk, ...]:
     """Return chunks whose spans follow one another and rejoin to the document exactly.
 

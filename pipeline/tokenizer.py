@@ -14,14 +14,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import jinja2
-import jinja2.sandbox
 import tokenizers
 
+from pipeline.chat_template import ChatTemplate
 from pipeline.errors import ModelIncomplete
-
-_USER_TEXT = "\ue000longfold-user-text\ue001"
-"""Stands for the user's message while the chat template is rendered, when no outside text is present yet."""
 
 
 class Tokenizer:
@@ -38,7 +34,8 @@ class Tokenizer:
             tokenizer.no_truncation()
             tokenizer.no_padding()
         self.fingerprint = hashlib.sha256(f"{tokenizer_json}\0{chat_template}".encode()).hexdigest()[:16]
-        self.chat_prefix, self.chat_suffix = _split_chat_template(chat_template, special_tokens)
+        self.chat_template = ChatTemplate(chat_template, special_tokens)
+        self.chat_prefix, self.chat_suffix = self.chat_template.around_user_text()
         self.encode_template = lru_cache(maxsize=4096)(self._encode_template)
 
     @classmethod
@@ -88,28 +85,6 @@ class Tokenizer:
     @property
     def control_ids(self) -> frozenset[int]:
         return self._control_ids
-
-
-def _split_chat_template(template: str | None, special_tokens: dict[str, str]) -> tuple[str, str]:
-    """Return what the chat template puts before and after a single user message."""
-    if template is None:
-        return "", "\n"
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = _raise_template_error
-    rendered = environment.from_string(template).render(
-        messages=[{"role": "user", "content": _USER_TEXT}],
-        add_generation_prompt=True,
-        enable_thinking=False,
-        **special_tokens,
-    )
-    prefix, separator, suffix = rendered.partition(_USER_TEXT)
-    if not separator:
-        raise ModelIncomplete("The model's chat template does not show the user's message; give a chat template.")
-    return prefix, suffix
-
-
-def _raise_template_error(message: str) -> None:
-    raise ModelIncomplete(f"The model's chat template refuses a single user message: {message}")
 
 
 def _token_text(entry: str | dict[str, str]) -> str:

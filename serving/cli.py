@@ -56,6 +56,10 @@ app = typer.Typer(
 )
 models = typer.Typer(no_args_is_help=True, help="Models: list, pull, check.")
 app.add_typer(models, name="models")
+keys = typer.Typer(no_args_is_help=True, help="API keys: create, list, revoke.")
+app.add_typer(keys, name="keys")
+database = typer.Typer(no_args_is_help=True, help="The database of jobs and keys: upgrade, check.")
+app.add_typer(database, name="db")
 
 Model = Annotated[
     str | None, typer.Option("--model", "-m", help="Model directory, hub repository (owner/name) or catalogue name.")
@@ -86,7 +90,10 @@ def root(
 def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE...", help="Text, Markdown, HTML, JSON, PDF; a directory; - for standard input."),
+        typer.Argument(
+            metavar="FILE...",
+            help="Text, Markdown, HTML, JSON, PDF, Word, Excel, PowerPoint; a directory; - for standard input.",
+        ),
     ] = None,
     question: Annotated[str, typer.Option("--question", "-q", help="Without one: a prompt, on a terminal.")] = "",
     task: Annotated[str, typer.Option(help="Kind of work.")] = "",
@@ -166,6 +173,31 @@ def status() -> None:
 
 
 @app.command()
+def serve(
+    model: Model = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; other than this machine's own: with keys.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="TCP port; 0 for any that is free.")] = None,
+) -> None:
+    """Serve the HTTP API and the console, and run the jobs that come in."""
+    from serving.serve_command import run_serve
+
+    run_serve(_settings(model=model, host=host, port=port), _report)
+
+
+@app.command()
+def runner(
+    model: Model = None,
+    parent: Annotated[int, typer.Option(hidden=True, help="Process whose end ends this one.")] = 0,
+) -> None:
+    """Run jobs from the database of a gateway that is elsewhere; `longfold serve` starts one of its own."""
+    from serving.jobs.runner_process import run_runner
+
+    run_runner(_settings(model=model), parent_pid=parent, report=_report)
+
+
+@app.command()
 def doctor(
     model: Model = None,
     canary: Annotated[bool, typer.Option(help="Also start the model and let it generate.")] = True,
@@ -190,6 +222,67 @@ def pull(name: Annotated[str, typer.Argument(help="Catalogue name or hub reposit
 def check(path: Annotated[str, typer.Argument(help="Model directory, or the name of a pulled model.")]) -> None:
     """Check that a model is complete and unchanged."""
     raise typer.Exit(machine_commands.check(path, _settings()))
+
+
+@keys.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="What it is for, to recognise it by.")],
+    owner: Annotated[str, typer.Option(help="Team whose jobs and files it reaches; without one it has its own.")] = "",
+    scope: Annotated[list[str] | None, typer.Option(help="infer, files, admin; repeat. [infer, files]")] = None,
+    expires_in: Annotated[str, typer.Option(help="Such as 90d, 12h or 30m; without it, it does not expire.")] = "",
+    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="Jobs it may submit in a minute.")] = None,
+    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens its jobs may take in a day.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="A model it may name; repeat. [all]")] = None,
+) -> None:
+    """Make a key and print its secret, once."""
+    from serving import key_commands
+
+    key_commands.create_key(
+        _settings(),
+        name=name,
+        owner=owner,
+        scopes=scope or ["infer", "files"],
+        expires_in=expires_in,
+        requests_per_minute=requests_per_minute,
+        tokens_per_day=tokens_per_day,
+        models=only or [],
+    )
+
+
+@keys.command("list")
+def list_keys() -> None:
+    """Show the keys, their limits and their use."""
+    from serving import key_commands
+
+    key_commands.list_keys(_settings())
+
+
+@keys.command("revoke")
+def revoke_key(key_id: Annotated[str, typer.Argument(help="The part of the key between lf_ and the next _.")]) -> None:
+    """Let a key work no more, at once."""
+    from serving import key_commands
+
+    key_commands.revoke_key(_settings(), key_id)
+
+
+@database.command("upgrade")
+def upgrade_schema() -> None:
+    """Bring the tables to this version; a SQLite file is copied first."""
+    from serving import key_commands
+
+    key_commands.upgrade_schema(_settings())
+
+
+@database.command("check")
+def check_database() -> None:
+    """Say whether the database can be used by this version and is sound."""
+    from serving import key_commands
+
+    key_commands.check_database(_settings())
+
+
+def _report(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _settings(**options: Any) -> Settings:

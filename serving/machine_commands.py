@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pipeline.errors import CallerError, LongfoldError
-from serving import cluster_keeper
+from serving import cluster_keeper, kept_cluster
 from serving.check_result import CheckResult, Status, bad, ok
 from serving.live_display import make_display
 from serving.models.check_model import check_model
@@ -44,6 +44,7 @@ def up(settings: Settings) -> None:
             report=display.report,
             auth=settings.ray_auth,
         )
+        kept_cluster.give_to_user(settings)
     finally:
         display.close()
     replicas = f"{record.replicas} replica{'s' if record.replicas > 1 else ''}"

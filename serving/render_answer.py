@@ -24,6 +24,8 @@ _VISIBLE = (
 )
 _FOUND_AS = {
     Alignment.POINTER: "named by number",
+    Alignment.ANSWER: "the sentence that holds the answer",
+    Alignment.CLUE: "the sentence closest to the question",
     Alignment.EXACT: "copied exactly",
     Alignment.NORMALISED: "copied, but for punctuation or case",
     Alignment.FUZZY: "copied nearly",

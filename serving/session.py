@@ -96,22 +96,33 @@ class Session:
         emit: Callable[[Event], None] = lambda _: None,
         *,
         fresh: bool = False,
+        owner: str = "",
+        run_id: str = "",
     ) -> Answer:
-        """Answer; with `fresh`, nothing is taken from the journal and nothing is put into it."""
-        fingerprint = self.model.profile.fingerprint
-        journaled = JournaledDispatcher(self.dispatcher, self.journal, fingerprint)
+        """Answer; with `fresh`, nothing is taken from the journal and nothing is put into it.
+
+        Completions are shared with the runs of the same `owner` only. A run that is resumed under its `run_id` counts
+        what it paid for before as its own.
+        """
         progress = RunProgress()
 
         def feed(event: Event) -> None:
             progress.add(event)
             emit(event)
 
-        resources = self.model.resources(self.dispatcher if fresh else journaled, feed)
-        answer = await front_door.ask(document, request, resources)
+        dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id)
+        with self.speeds.watch() as watched:
+            answer = await front_door.ask(document, request, self.model.resources(dispatcher, feed))
         computed = sum(stage.computed_tokens for stage in progress.stages.values())
-        if computed >= _FEWEST_TOKENS:
-            self.speeds.note(fingerprint, computed / max(progress.elapsed_s(), 1e-3))
+        if computed >= _FEWEST_TOKENS and watched.alone:
+            self.speeds.note(self.model.profile.fingerprint, computed / max(progress.elapsed_s(), 1e-3))
         return answer
+
+    def journaled(self, *, owner: str, run_id: str) -> JournaledDispatcher:
+        """The dispatcher of one run, which takes from the journal what `owner` has paid for."""
+        fingerprint = self.model.profile.fingerprint
+        namespace = f"{fingerprint}\0{owner}" if owner else fingerprint
+        return JournaledDispatcher(self.dispatcher, self.journal, namespace, run_id=run_id)
 
 
 @contextmanager
@@ -215,11 +226,32 @@ def _join_cluster(settings: Settings, profile: ModelProfile, report: Report) -> 
     return cluster_keeper.join(up, folder)
 
 
+@dataclass(slots=True)
+class _Watched:
+    """A run while it lasts."""
+
+    alone: bool
+    """False once another ran beside it: its speed is then not the machine's."""
+
+
 class SpeedBook:
     """Tokens per second of whole runs, as last measured on this machine, by model. Losing it costs an estimate."""
 
     def __init__(self, cache_dir: Path) -> None:
         self._path = cache_dir / "speeds.json"
+        self._running: list[_Watched] = []
+
+    @contextmanager
+    def watch(self) -> Iterator[_Watched]:
+        """Watch over a run, whether it has the machine to itself as far as this process knows."""
+        watched = _Watched(alone=not self._running)
+        for other in self._running:
+            other.alone = False
+        self._running.append(watched)
+        try:
+            yield watched
+        finally:
+            self._running.remove(watched)
 
     def find(self, fingerprint: str) -> float | None:
         """Computed tokens per second of the last run of this model, if there was one."""
@@ -235,4 +267,6 @@ class SpeedBook:
         known[fingerprint] = round(tokens_per_s, 1)
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(known), encoding="utf-8")
+            new = self._path.with_suffix(f".{os.getpid()}")  # whoever reads sees a whole file, whoever else writes
+            new.write_text(json.dumps(known), encoding="utf-8")
+            new.replace(self._path)

@@ -42,6 +42,15 @@ class Settings(BaseSettings):
     cache_dir: Path = platformdirs.user_cache_path("longfold")
     """Folder for models, the journal, and a running cluster's address."""
 
+    state_dir: Path = platformdirs.user_state_path("longfold")
+    """Folder for what must not be lost: the database of jobs and keys, uploads, and what keys are checked with."""
+
+    database_url: str = ""
+    """Where jobs and keys are kept, postgresql://user:password@host/name for instance; empty: SQLite in state_dir."""
+
+    max_upload_mib: int = Field(default=256, ge=1)
+    """MiB that one uploaded file may have."""
+
     ray_address: str = ""
     """Address of a Ray cluster with Longfold's replicas, to be joined; empty: one of this machine's own."""
 
@@ -60,8 +69,36 @@ class Settings(BaseSettings):
     tensor_parallel: int = Field(default=1, ge=1)
     """GPUs that hold one copy of the model together."""
 
+    host: str = "127.0.0.1"
+    """Address that `longfold serve` listens on; one that others can reach needs a key to have been created."""
+
+    port: int = Field(default=8000, ge=0, le=65535)
+    """TCP port that `longfold serve` listens on; 0: any that is free."""
+
+    sync_limit_s: float = Field(default=300, gt=0)
+    """Seconds that a request may be expected to take without a stream; a longer one is told to run in background."""
+
+    long_jobs: int = Field(default=2, ge=1)
+    """Jobs on long documents that run at once; the others wait in the queue."""
+
+    short_jobs: int = Field(default=4, ge=1)
+    """Jobs of a single call, such as a chat with the raw model, that run at once beside the long ones."""
+
+    shared_cache: bool = False
+    """Whether keys' owners share completed model calls; one could then tell by the time what another has asked."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged to standard error; with debug, errors come with their traceback."""
+
+    @property
+    def database(self) -> str:
+        """URL of the database, whether it was named or not."""
+        return self.database_url or f"sqlite:///{(self.state_dir / 'longfold.sqlite').absolute()}"
+
+    @property
+    def files_dir(self) -> Path:
+        """Folder for uploads and the texts read from them."""
+        return self.state_dir / "files"
 
     @classmethod
     def settings_customise_sources(

@@ -32,6 +32,11 @@ MERGES = ("t h", "th e", "i n", "e r", "a n", "an d", "o n", "s t", "Y e", "Ye s
 @cache
 def make_tokenizer() -> Tokenizer:
     """Byte-level BPE over a few merges: any text can be encoded, most letters are tokens of their own."""
+    return Tokenizer(tokenizer_json(), CHATML, {})
+
+
+def tokenizer_json() -> str:
+    """As it stands in a model's directory."""
     vocabulary = {symbol: index for index, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     for merge in MERGES:
         vocabulary.setdefault(merge.replace(" ", ""), len(vocabulary))
@@ -41,7 +46,7 @@ def make_tokenizer() -> Tokenizer:
     raw.decoder = decoders.ByteLevel()
     raw.add_special_tokens(list(CONTROL[:2]))
     raw.add_tokens([CONTROL[2]])  # a control token that is not flagged special
-    return Tokenizer(raw.to_str(), CHATML, {})
+    return str(raw.to_str())
 
 
 def make_call(text: str = "prompt", *, stage: Stage = Stage.MAP, max_output_tokens: int = 16, **fields: object) -> Call:

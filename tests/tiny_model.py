@@ -11,6 +11,8 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from tests.factories import CHATML, tokenizer_json
+
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
     "num_hidden_layers": 2,
@@ -35,6 +37,14 @@ def make_model(directory: Path, **config: Any) -> Path:
     Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(directory / "tokenizer.json"))  # noqa: S106
     (directory / "chat_template.jinja").write_text("{{ messages }}")
     make_safetensors(directory / "model.safetensors")
+    return directory
+
+
+def make_chat_model(directory: Path, **config: Any) -> Path:
+    """Write a model directory whose tokenizer can say anything and whose template speaks in turns."""
+    make_model(directory, **config)
+    (directory / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
+    (directory / "chat_template.jinja").write_text(CHATML, encoding="utf-8")
     return directory
 
 

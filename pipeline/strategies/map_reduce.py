@@ -58,7 +58,7 @@ class MapReduce:
     async def run(self, document: Document, request: Request, resources: Resources) -> Answer:
         # 1. Prepare: everything that needs no model.
         run = _begin(document, request, resources)
-        lexical = score_words(document, run.chunks, request.question)
+        lexical = await asyncio.to_thread(score_words, document, run.chunks, request.question)
         collapse = Collapse(
             question_ids=run.question_ids,
             task=run.task,

@@ -77,6 +77,9 @@ class JobRequest:
     """Of a chat: max_output_tokens, temperature, stop, json_schema, as far as given."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The client's own, given back unread."""
+    presentation: Mapping[str, Any] = field(default_factory=dict)
+    """What the surface needs to tell of the job in its own terms: the model's name as asked for, how document and
+    question were found, what of the result to show. Of JSON types; the runner does not read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

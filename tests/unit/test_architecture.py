@@ -18,6 +18,9 @@ MODULES = sorted(
 ALLOWED = {
     "vllm": ("serving/replicas/vllm_model.py", "serving/replicas/stepped_engine.py"),
     "fastapi": ("serving/api/",),
+    "starlette": ("serving/api/",),
+    "prometheus_client": ("serving/api/",),
+    "python_multipart": ("serving/api/",),
     "ray": ("pipeline/dispatch/ray_tasks.py", "serving/cluster", "serving/replicas/"),
     "torch": ("serving/replicas/", "serving/models/", "pipeline/compression/"),
     "transformers": ("serving/replicas/", "serving/models/", "pipeline/compression/"),

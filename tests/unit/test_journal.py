@@ -87,6 +87,42 @@ async def test_a_full_disk_costs_the_journal_not_the_run(tmp_path: Path, caplog:
     assert "journal.write_failed" in caplog.text
 
 
+async def test_a_journal_that_could_not_write_keeps_again_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("pipeline.journal.time.monotonic", lambda: now)
+    journal = Journal(tmp_path / "j.sqlite", most_pages=1)
+    model = ScriptedModel(echo)
+    dispatcher = JournaledDispatcher(InlineDispatcher(model, clock=lambda: 0.0), journal, "m")
+    calls = [make_call("a" * n) for n in range(1, 90)]
+    await texts(dispatcher, calls)
+    assert not journal.writable
+    journal._connection.execute("PRAGMA max_page_count = 1000000")
+    now += 60.0
+    await texts(dispatcher, calls)
+    assert journal.writable
+    made = len(model.calls)
+    await texts(dispatcher, calls)
+    assert len(model.calls) == made
+
+
+async def test_a_resumed_run_counts_what_it_paid_for_itself_and_nothing_else(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    calls = [make_call("a"), make_call("aa"), make_call("aaa"), make_call("a")]
+
+    async def flags(run_id: str, calls: list[Call]) -> list[tuple[bool, bool]]:
+        dispatcher = JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), journal, "m", run_id=run_id)
+        # One at a time, as calls of different stages come: two equal ones at once are two calls.
+        outcomes = [o for call in calls async for o in dispatcher.complete([call])]
+        return [(o.from_journal, o.own) for o in outcomes if isinstance(o, Completion)]
+
+    await flags("another", calls[2:3])
+    assert await flags("this", calls[:2]) == [(False, False)] * 2
+    resumed = await flags("this", calls)
+    assert resumed == [(True, True), (True, True), (True, False), (True, False)]
+
+
 def test_an_interrupted_run_is_found_and_a_finished_one_is_not(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
     journal.start_run("abc1", {"question": "first"})

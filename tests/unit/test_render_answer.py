@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from pipeline.answer import Answer, Coverage, FailedChunk
@@ -217,3 +218,8 @@ def test_a_terminal_display_ends_with_the_table_as_it_was() -> None:
         show(ended(Stage.GATE))
     display.close()
     assert "1/2" in stream.getvalue()
+
+
+@pytest.mark.parametrize("alignment", Alignment)
+def test_every_way_in_which_a_quote_is_found_has_its_words(alignment: Alignment) -> None:
+    assert "“Three.”" in render(make_answer(evidence=(replace(QUOTE, alignment=alignment),)))

@@ -1,0 +1,93 @@
+"""Who is waiting for a job. A job that was not started in the background ends when its last client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+
+from pipeline.errors import LongfoldError
+from serving.api.gateway import Gateway, get_gateway
+from serving.jobs.job import TERMINAL, Job
+
+log = logging.getLogger("longfold.attendance")
+
+GRACE_S = 5.0
+"""OpenAI's clients come back within this time after a broken connection (0.5 s, then up to 8 s with jitter)."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """One client at one job."""
+
+    delivered: bool = False
+    """The client got all of it."""
+
+
+class Attendance:
+    """Counts the clients of each job on this gateway; other gateways' clients are not seen."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._clients: Counter[str] = Counter()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def attend(self, job: Job) -> AsyncIterator[Visit]:
+        """Be a client of `job` for as long as the block lasts, however it ends."""
+        visit = Visit()
+        self._clients[job.id] += 1
+        try:
+            yield visit
+        finally:
+            self._clients[job.id] -= 1
+            if not self._clients[job.id]:
+                del self._clients[job.id]
+                if not visit.delivered and not job.background:
+                    self._watch(job)
+                elif visit.delivered and job.request.presentation.get("echo", {}).get("store") is False:
+                    self._start(self._forget(job))
+
+    def _watch(self, job: Job) -> None:
+        """A gateway that stops leaves the job to go on: its client comes back to the next one."""
+        if not self._gateway.stopping.is_set():
+            self._start(self._cancel_if_deserted(job))
+
+    async def _cancel_if_deserted(self, job: Job) -> None:
+        await asyncio.sleep(GRACE_S)
+        if self._clients[job.id] or self._gateway.stopping.is_set():
+            return
+        try:
+            known = await self._gateway.store.find(job.id, job.owner)
+            if known is not None and known.state not in TERMINAL:
+                log.info("job.deserted", extra={"job_id": job.id})
+                await self._gateway.store.request_cancel(job.id, job.owner)
+        except LongfoldError as error:
+            log.warning("job.not_cancelled", extra={"job_id": job.id, "error": type(error).__name__})
+
+    async def _forget(self, job: Job) -> None:
+        """`store: false`: nothing is kept once it was delivered."""
+        try:
+            await self._gateway.store.delete(job.id, job.owner)
+        except LongfoldError as error:
+            log.warning("job.not_deleted", extra={"job_id": job.id, "error": type(error).__name__})
+
+    def _start(self, leaving: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(leaving)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+
+def get_attendance(request: Request) -> Attendance:
+    """One per application, made when it is first needed."""
+    state = request.app.state
+    if not hasattr(state, "attendance"):
+        state.attendance = Attendance(get_gateway(request))
+    attendance: Attendance = state.attendance
+    return attendance

@@ -1,0 +1,109 @@
+"""/v1/chat/completions: a question about documents, or a conversation with the served model, as OpenAI's clients ask.
+
+Nothing runs here: the request becomes a job, and what happens to the job is told in chat completion chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from pipeline.errors import LongfoldError
+from serving.api.admission import read_repetition
+from serving.api.admit_request import Admission
+from serving.api.attendance import Attendance, get_attendance
+from serving.api.auth import require
+from serving.api.errors import ApiError
+from serving.api.event_stream import KEEP_ALIVE_S, MAY_STREAM, EventStream, frame
+from serving.api.follow_job import error_data, find_again, follow, tell_end, wait_for_end
+from serving.api.gateway import CurrentGateway, Gateway, Principal
+from serving.api.job_progress import ProgressLine
+from serving.api.job_text import JobText
+from serving.api.openai_fields import ChatBody, body_schema, parse_body
+from serving.api.openai_input import read_chat
+from serving.api.openai_shapes import chat_chunk, chat_completion, chat_usage_chunk
+from serving.jobs.job import Job
+
+router = APIRouter(tags=["openai"])
+
+
+@router.post(
+    "/v1/chat/completions",
+    summary="Ask about documents, or put a conversation to the model",
+    response_model=dict[str, Any],
+    responses=MAY_STREAM,
+    openapi_extra=body_schema(ChatBody, {"model": "auto", "messages": [{"role": "user", "content": "Hello"}]}),
+)
+async def create_chat_completion(
+    request: Request, gateway: CurrentGateway, principal: Annotated[Principal, Depends(require("infer"))]
+) -> Response:
+    """The model's name is a strategy, `auto`, or the served model. See docs/api.md for what is used and ignored."""
+    raw = await request.body()
+    asked = read_chat(parse_body(ChatBody, raw))
+    repetition = await read_repetition(request)
+    admission = Admission(gateway=gateway, principal=principal, asked=asked, surface="chat")
+    job = await admission.submit(repetition)
+    request.state.job_id = job.id
+    attendance, texts = get_attendance(request), request.app.state.texts
+    if not asked.stream:
+        ended = await wait_for_end(gateway, attendance, job, request.receive)
+        return JSONResponse(chat_completion(ended, await tell_end(gateway, texts, ended)))
+    stream = ChatStream(gateway, attendance, texts, job, include_usage=asked.include_usage)
+    # It tells by itself that the gateway stops, in a way that clients raise: hence an event that is never set.
+    return EventStream(
+        stream.frames(),
+        asyncio.Event(),
+        keep_alive_s=KEEP_ALIVE_S,
+        keep_alive_text=lambda: f"ping {stream.progress.text}",
+    )
+
+
+class ChatStream:
+    """A job as chat completion chunks."""
+
+    def __init__(
+        self, gateway: Gateway, attendance: Attendance, texts: JobText, job: Job, *, include_usage: bool
+    ) -> None:
+        self._gateway = gateway
+        self._attendance = attendance
+        self._texts = texts
+        self._job = job
+        self._include_usage = include_usage
+        self._reasoning = job.request.presentation.get("progress") == "reasoning"
+        self.progress = ProgressLine()
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """The role at once, perhaps progress, the answer when it is there, what it rests on, [DONE]."""
+        async with self._attendance.attend(self._job) as visit:
+            yield self._chunk({"role": "assistant", "content": ""})
+            try:
+                async with aclosing(follow(self._gateway, self._job)) as records:
+                    async for record in records:
+                        if self.progress.add(record) and self._reasoning:
+                            line = self.progress.text + "\n"
+                            # Clients disagree about the name; both are sent.
+                            yield self._chunk({"reasoning": line, "reasoning_content": line})
+                ended = await find_again(self._gateway, self._job)
+                told = await tell_end(self._gateway, self._texts, ended)
+            except (ApiError, LongfoldError) as error:
+                yield frame(error_data(error))
+                return
+            yield self._chunk({"content": told.text})
+            last = chat_chunk(ended, {}, finish_reason=told.finish_reason) | {"longfold": dict(told.longfold)}
+            yield frame(self._with_usage(last))
+            if self._include_usage:
+                yield frame(chat_usage_chunk(ended, told))
+            visit.delivered = True
+            yield frame("[DONE]")
+
+    def _chunk(self, delta: dict[str, Any]) -> bytes:
+        return frame(self._with_usage(chat_chunk(self._job, delta)))
+
+    def _with_usage(self, chunk: dict[str, Any]) -> dict[str, Any]:
+        """Where usage is asked for, every chunk but the last has it empty."""
+        return chunk | ({"usage": None} if self._include_usage else {})

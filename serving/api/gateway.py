@@ -1,0 +1,68 @@
+"""What the routes work with, and who is asking."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import Depends, Request
+
+from serving.api.errors import ApiError
+
+if TYPE_CHECKING:
+    from serving.api.sse import EventFeed
+    from serving.jobs.file_store import FileStore
+    from serving.jobs.job_store import JobStore
+    from serving.jobs.key_store import ApiKey, KeyStore
+    from serving.session import OpenModel, SpeedBook
+    from serving.settings import Settings
+
+ALL_SCOPES = frozenset({"infer", "files", "admin"})
+LOCAL_OWNER = "local"
+"""Who owns what is done without a key."""
+
+
+@dataclass(kw_only=True)
+class Gateway:
+    """One HTTP process. It shares the database and the blobs with the runners, and nothing else."""
+
+    settings: Settings
+    store: JobStore
+    files: FileStore
+    keys: KeyStore
+    feed: EventFeed
+    model: OpenModel
+    speeds: SpeedBook
+    loopback_only: bool
+    """It can be reached from this machine alone; only then may it be used without a key."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the process is asked to end: no new job is taken, streams say goodbye."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who a request comes from."""
+
+    owner: str
+    key: ApiKey | None
+    scopes: frozenset[str]
+
+    @property
+    def key_id(self) -> str:
+        return self.key.id if self.key else ""
+
+    def check_model(self, name: str) -> None:
+        """Raise if the key is limited to other models. It is told as an unknown one would be."""
+        if self.key and self.key.models and name not in self.key.models:
+            known = ", ".join(self.key.models)
+            raise ApiError(
+                404, f"This key cannot use the model {name!r}; it can use {known}.", "model_not_found", "model"
+            )
+
+
+def get_gateway(request: Request) -> Gateway:
+    return cast("Gateway", request.app.state.gateway)
+
+
+CurrentGateway = Annotated[Gateway, Depends(get_gateway)]

@@ -1,0 +1,118 @@
+"""The event stream of a response, computed from its job's events and result.
+
+Nothing of it is stored: the same events give the same stream with the same numbers, so a client that resumes after
+number N, on this gateway or another, gets N + 1 next, without gap or repeat. Every event is of a type that OpenAI's
+clients know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from serving.api.job_progress import ProgressLine
+from serving.api.openai_shapes import Told, file_citations, message_id, output_message, response_object
+from serving.jobs.job import EventRecord, Job, JobState
+
+_ENDED = {
+    "completed": "response.completed",
+    "failed": "response.failed",
+    "incomplete": "response.incomplete",
+    "cancelled": "response.incomplete",  # there is no type for a cancelled one; its status says so
+}
+
+
+class ResponseEvents:
+    """One reading of a response's events from the first on."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._number = -1
+        self._reasoning = job.request.presentation.get("progress") == "reasoning"
+        self._reasoned: list[str] = []
+        self._begun = False
+        self.progress = ProgressLine()
+
+    def open(self) -> Iterator[dict[str, Any]]:
+        """What every response begins with."""
+        status = "queued" if self._job.background else "in_progress"
+        snapshot = {"response": response_object(self._unended(), status=status)}
+        yield self._event("response.created", **snapshot)
+        if self._job.background:
+            yield self._event("response.queued", **snapshot)
+
+    def add(self, record: EventRecord) -> Iterator[dict[str, Any]]:
+        """What an event of the job adds. A job that was given back and started again starts once here."""
+        changed = self.progress.add(record)
+        if record.kind == "job.started" and not self._begun:
+            self._begun = True
+            yield self._event("response.in_progress", response=response_object(self._unended(), status="in_progress"))
+        if changed and self._begun and self._reasoning:
+            yield from self._reason(self.progress.text)
+
+    def close(self, job: Job, told: Told | None) -> Iterator[dict[str, Any]]:
+        """What the end adds; `job` is the job as it ended, `told` its answer if it has one."""
+        response = response_object(job, told)
+        if self._reasoned:
+            yield from self._end_reasoning()
+        if told is not None:
+            yield from self._message(job, told)
+        if self._reasoned:
+            response["output"] = [self._reasoning_item("completed"), *response["output"]]
+        yield self._event(_ENDED[response["status"]], response=response)
+
+    def _message(self, job: Job, told: Told) -> Iterator[dict[str, Any]]:
+        index = 1 if self._reasoned else 0
+        item = output_message(job, told)
+        part = item["content"][0]
+        begun = item | {"status": "in_progress", "content": []}
+        place = {"item_id": message_id(job), "output_index": index, "content_index": 0}
+        yield self._event("response.output_item.added", output_index=index, item=begun)
+        yield self._event("response.content_part.added", **place, part=part | {"text": "", "annotations": []})
+        yield self._event("response.output_text.delta", **place, delta=told.text, logprobs=[])
+        for number, citation in enumerate(file_citations(told)):
+            yield self._event(
+                "response.output_text.annotation.added", **place, annotation_index=number, annotation=citation
+            )
+        yield self._event("response.output_text.done", **place, text=told.text, logprobs=[])
+        yield self._event("response.content_part.done", **place, part=part)
+        yield self._event("response.output_item.done", output_index=index, item=item)
+
+    def _reason(self, line: str) -> Iterator[dict[str, Any]]:
+        """Progress as the summary of a reasoning item, which clients show apart from the answer."""
+        place = {"item_id": self._reasoning_id, "output_index": 0, "summary_index": 0}
+        if not self._reasoned:
+            yield self._event("response.output_item.added", output_index=0, item=self._reasoning_item("in_progress"))
+            yield self._event("response.reasoning_summary_part.added", **place, part=_summary(""))
+        self._reasoned.append(line + "\n")
+        yield self._event("response.reasoning_summary_text.delta", **place, delta=line + "\n")
+
+    def _end_reasoning(self) -> Iterator[dict[str, Any]]:
+        place = {"item_id": self._reasoning_id, "output_index": 0, "summary_index": 0}
+        text = "".join(self._reasoned)
+        yield self._event("response.reasoning_summary_text.done", **place, text=text)
+        yield self._event("response.reasoning_summary_part.done", **place, part=_summary(text))
+        yield self._event("response.output_item.done", output_index=0, item=self._reasoning_item("completed"))
+
+    def _reasoning_item(self, status: str) -> dict[str, Any]:
+        summary = [_summary("".join(self._reasoned))] if self._reasoned else []
+        return {"id": self._reasoning_id, "type": "reasoning", "status": status, "summary": summary}
+
+    @property
+    def _reasoning_id(self) -> str:
+        return f"rs_{self._job.id}"
+
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        self._number += 1
+        return {"type": kind, "sequence_number": self._number, **fields}
+
+    def _unended(self) -> Job:
+        """The job without what only its end knows: an early event reads the same whenever it is computed."""
+        return replace(
+            self._job, state=JobState.QUEUED, plan=None, progress=None, result=None, error=None, finished_unix_s=None
+        )
+
+
+def _summary(text: str) -> dict[str, str]:
+    return {"type": "summary_text", "text": text}

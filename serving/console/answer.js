@@ -1,0 +1,85 @@
+// The answer: provisional while the document is still being read, then final, with numbered citations and coverage.
+
+import { announce } from "./announce.js";
+import { citation, confidenceMeter } from "./citation.js";
+import { el, put } from "./dom.js";
+import { brief, duration, number, percent, plural, printable } from "./format.js";
+import { emptyNote, errorNote, loadingNote, panel } from "./panel.js";
+
+const FAILED_SHOWN = 10;
+
+export class AnswerPanel {
+  constructor({ jobId, onShow }) {
+    Object.assign(this, { jobId, onShow });
+    this.host = panel("Answer", { className: "answer-panel" });
+    this.shown = "";
+  }
+
+  /** `result` is the final record, or null while there is none. */
+  update(run, result, failure) {
+    const provisional = run.provisionals.at(-1) ?? null;
+    const now = JSON.stringify([run.state, run.provisionals.length, Boolean(result), failure?.message]);
+    if (now === this.shown) return;
+    this.shown = now;
+    put(this.host.body, this.#content(run, result, provisional, failure));
+    put(this.host.aside, !result && provisional && run.state !== "completed" ? el("span", { class: "badge badge-provisional" }, "provisional") : null);
+    this.host.classList.toggle("provisional", !result && Boolean(provisional));
+  }
+
+  #content(run, result, provisional, failure) {
+    if (result) return this.#final(result);
+    if (failure) return errorNote(failure);
+    if (run.state === "failed") return [errorNote(run.error ?? { message: "The run failed." }), provisional && this.#provisional(run, provisional)];
+    if (run.state === "completed") return loadingNote("Fetching the answer…");
+    if (provisional) return this.#provisional(run, provisional);
+    if (run.state === "cancelled") return emptyNote("Cancelled before there was an answer.");
+    return emptyNote("No answer yet. The first supported finding will be shown here as soon as there is one.");
+  }
+
+  #provisional(run, { answer, probability, reason }) {
+    const over = run.state === "cancelled" || run.state === "failed";
+    const [text, sure] = typeof answer === "object" && answer ? [answer.answer, answer.probability] : [answer, probability];
+    announce(`Provisional answer: ${brief(text, 120)}`);
+    return [
+      el("p", { class: "answer-text" }, printable(text)),
+      el("p", { class: "answer-standing" }, Number.isFinite(sure) && `${percent(sure)} sure · `, reason ?? ""),
+      el("p", { class: "hint" }, over ? "The run ended before this could be confirmed." : "This may still change: the rest of the document is being read."),
+    ];
+  }
+
+  #final(result) {
+    announce(result.found ? `Answer: ${brief(result.answer, 200)}` : "The document does not say.", true);
+    const evidence = result.evidence ?? [];
+    return [
+      el("p", { class: "answer-text" }, result.found ? printable(result.answer) : "The document does not say.",
+        evidence.map((each, at) => this.#mark(each, at + 1))),
+      el("p", { class: "answer-standing" }, result.found && confidenceMeter(result.confidence, result.probability), el("span", {}, coverageText(result.coverage)), el("span", {}, duration(result.total_seconds))),
+      result.explanation && result.explanation.trim() !== result.answer.trim() && el("p", { class: "explanation" }, printable(result.explanation)),
+      notices(result),
+      result.found && !evidence.length && emptyNote("This answer comes without a quote from the document."),
+      evidence.length > 0 && el("ol", { class: "citations", "aria-label": "Citations" }, evidence.map((each, at) => citation(each, at + 1, this.jobId, this.onShow))),
+    ];
+  }
+
+  #mark(evidence, n) {
+    if (!Number.isInteger(evidence.start)) return el("sup", { class: "mark-number" }, n);
+    return el("sup", {}, el("button", { type: "button", class: "mark-number", "aria-label": `Citation ${n}`, onclick: (event) => this.onShow(evidence, event.currentTarget) }, n));
+  }
+}
+
+export function coverageText(coverage) {
+  if (!coverage) return "";
+  const closely = coverage.chunks_extracted === coverage.chunks_read ? "" : `, ${number(coverage.chunks_extracted)} closely`;
+  return `${number(coverage.chunks_read)} of ${plural(coverage.chunks, "chunk")} read (${percent(coverage.share)})${closely}`;
+}
+
+function notices(result) {
+  const failed = result.coverage?.failed_chunks ?? [];
+  if (!failed.length && !result.warnings?.length) return null;
+  const rest = failed.length - FAILED_SHOWN;
+  return el("div", { class: "notice" },
+    (result.warnings ?? []).map((warning) => el("p", {}, printable(warning))),
+    failed.length > 0 && el("details", {}, el("summary", {}, `${plural(failed.length, "chunk")} not read`),
+      el("ul", {}, failed.slice(0, FAILED_SHOWN).map((chunk) => el("li", {}, `Chunk ${number(chunk.index + 1)} (${number(chunk.start)}–${number(chunk.end)}): ${printable(chunk.message || chunk.error)}`)),
+        rest > 0 && el("li", {}, `and ${number(rest)} more`))));
+}

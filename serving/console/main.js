@@ -1,0 +1,62 @@
+// Starts the console: reads the address, opens the view it names, and keeps key and service state in sight.
+
+import { Api } from "./api.js";
+import { AskView } from "./ask_view.js";
+import { CompareView } from "./compare_view.js";
+import { put, setText } from "./dom.js";
+import { brief } from "./format.js";
+import { JobView } from "./job_view.js";
+import { askForKey, editKey, showKeyState } from "./key_dialog.js";
+import { parsePlace } from "./location.js";
+
+const READY_POLL_MS = 5_000;
+const VIEWS = { ask: AskView, job: JobView, compare: CompareView };
+
+const main = document.getElementById("main");
+const keyButton = document.getElementById("key-button");
+const api = new Api(async (wasRefused) => {
+  const given = await askForKey(wasRefused);
+  showKeyState(keyButton);
+  return given;
+});
+
+let current = null;
+
+function show() {
+  const place = parsePlace(location.hash);
+  if (place.view === "job" && current?.view === "job" && current.job === place.job) return current.shown.moveTo(place.span);
+  current?.shown.close();
+  const shown = new VIEWS[place.view](api);
+  current = { view: place.view, job: place.job, shown };
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.dataset.view === place.view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  put(main, shown.host);
+  scrollTo(0, 0);
+  shown.open(place);
+}
+
+/** Say so while questions would only wait. */
+async function watchReadiness() {
+  const service = document.getElementById("service");
+  const { ready, body } = await api.readiness();
+  const why = body === null ? "The gateway does not answer." : body.missing?.[0] ?? "Not ready yet.";
+  setText(service, ready ? "" : brief(why, 100));
+  setTimeout(watchReadiness, ready ? 12 * READY_POLL_MS : READY_POLL_MS);
+}
+
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash names the view
+  main.focus();
+});
+keyButton.addEventListener("click", async () => {
+  const given = await editKey();
+  showKeyState(keyButton);
+  if (given && current.view !== "job") show();
+});
+addEventListener("hashchange", show);
+for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault()); // a missed drop must not leave the page
+showKeyState(keyButton);
+show();
+watchReadiness();

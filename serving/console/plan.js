@@ -1,0 +1,39 @@
+// What a question will cost, before it is asked: pages, tokens, chunks, calls, time, and the stages as a drawing.
+
+import { el, put } from "./dom.js";
+import { drawFlowchart } from "./flowchart.js";
+import { duration, number, plural, shortNumber } from "./format.js";
+
+/** `estimate` is the gateway's answer, `pages` the pages of the chosen documents (0 if they have none). */
+export function planView(estimate, pages = 0) {
+  const figures = el("dl", { class: "figures" },
+    pages > 0 && figure("Pages", number(pages)),
+    figure("Document", `${shortNumber(estimate.document_tokens)}`, "tokens"),
+    figure("Chunks", number(estimate.chunks)),
+    figure("Calls", `≤ ${number(estimate.calls)}`),
+    figure("Into the model", `≤ ${shortNumber(estimate.prompt_tokens)}`, "tokens"),
+    figure("Out of it", `≤ ${shortNumber(estimate.output_tokens)}`, "tokens"),
+    figure("Time", timeRange(estimate)));
+  const drawing = el("div", { class: "flowchart-host" });
+  new ResizeObserver(([entry]) => put(drawing, drawFlowchart(estimate.graph, entry.contentRect.width))).observe(drawing);
+  return el("div", { class: "plan" },
+    el("p", { class: "plan-strategy" }, el("strong", {}, estimate.strategy), estimate.reason ? ` — ${estimate.reason}` : ""),
+    figures, estimate.graph ? drawing : null);
+}
+
+/** One line of the plan, for a run that is under way. */
+export function planLine(plan) {
+  if (!plan) return "";
+  const tokens = plan.document_tokens ? `${shortNumber(plan.document_tokens)} tokens in ` : "";
+  return `${plan.strategy}: ${tokens}${plural(plan.chunks, "chunk")}, at most ${plural(plan.calls, "call")}`;
+}
+
+function timeRange({ seconds_low: low, seconds_high: high }) {
+  if (!Number.isFinite(low) || !Number.isFinite(high)) return "not known yet";
+  const [from, to] = [duration(low), duration(high)];
+  return from === to ? from : `${from} to ${to}`;
+}
+
+function figure(name, value, unit = "") {
+  return el("div", {}, el("dt", {}, name), el("dd", {}, value, unit && el("small", {}, ` ${unit}`)));
+}

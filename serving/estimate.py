@@ -1,0 +1,63 @@
+"""What a run will take, told before it is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.document import Document
+    from pipeline.run import Plan, Request
+    from serving.session import OpenModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Bounds of a run. Calls and tokens are at most; what the document decides on the way can only lower them."""
+
+    strategy: str
+    reason: str
+    graph: str
+    """The stages as Mermaid text."""
+    document_tokens: int
+    chunks: int
+    calls: int
+    prompt_tokens: int
+    output_tokens: int
+    seconds_low: float | None
+    """The document read once and nothing found; None if this machine was never measured with this model."""
+    seconds_high: float | None
+    """Every call made, none of its tokens found in a cache."""
+
+
+def estimate(model: OpenModel, document: Document, request: Request, tokens_per_s: float | None) -> Estimate:
+    """Estimate for a machine that has nothing else to do. Takes as long as splitting the document: call it in a thread.
+
+    Raises CallerError for a request that cannot be served.
+    """
+    plan = model.plan(document, request)
+    low, high = _seconds(plan, request, tokens_per_s)
+    return Estimate(
+        strategy=plan.strategy,
+        reason=plan.reason,
+        graph=plan.graph,
+        document_tokens=plan.document_tokens,
+        chunks=plan.chunks,
+        calls=plan.calls,
+        prompt_tokens=plan.prompt_tokens,
+        output_tokens=plan.output_tokens,
+        seconds_low=low,
+        seconds_high=high,
+    )
+
+
+def _seconds(plan: Plan, request: Request, tokens_per_s: float | None) -> tuple[float | None, float | None]:
+    """The request's limits shorten reading; what comes after it is short."""
+    if not tokens_per_s:
+        return None, None
+    most_s = request.limits.wall_time_s
+    least_tokens, most_tokens = plan.document_tokens, plan.prompt_tokens + plan.output_tokens
+    if request.limits.tokens is not None:
+        least_tokens, most_tokens = min(least_tokens, request.limits.tokens), min(most_tokens, request.limits.tokens)
+    low, high = least_tokens / tokens_per_s, most_tokens / tokens_per_s
+    return (low, high) if most_s is None else (min(low, most_s), min(high, most_s))

@@ -1,0 +1,217 @@
+"""The runner: claims jobs, runs the pipeline on them, and keeps their leases while it does.
+
+    lanes ─claim─▶ JobRun ─events, end─▶ store          a lane's jobs wait for one another only
+    beat ─renew, and hear of cancelling─▶ store ─▶ JobRun.stop
+    pulse ─is the model there?─▶ lanes, RunnerStatus
+
+Any number of runners may share a database. A runner that dies leaves its jobs to the others, or to its successor,
+which take them over when their leases have stood still; completed calls are in the journal and are not made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.errors import CapacityError
+from serving.jobs.job import JobState, Lane, RunnerStatus
+from serving.jobs.job_run import Bench, JobRun, Stop
+from serving.jobs.job_store import JobStore
+from serving.jobs.lease_watch import LEASE_S, LeaseWatch
+from serving.jobs.pulse import CANARY_IDLE_S, Pulse
+from serving.jobs.work import Documents
+from serving.session import Session
+
+_LOG = logging.getLogger(__name__)
+
+ReplicaStats = Callable[[], Sequence[Mapping[str, Any]]]
+"""`ReplicaStats` of every replica as JSON types; may wait for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a runner does what it does again and again."""
+
+    poll_s: float = 0.05
+    """Looking for work while a place is free."""
+    look_s: float = 0.5
+    """Asking for work although nothing seems to be written: a write may be missed, and leases must be watched."""
+    listen_s: float = 0.4
+    """Looking whether a running job is to be cancelled."""
+    beat_s: float = 2.0
+    lease_s: float = LEASE_S
+    canary_idle_s: float = CANARY_IDLE_S
+
+
+class JobRunner:
+    """Runs jobs of two lanes, so many of each at once."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        documents: Documents,
+        session: Session,
+        *,
+        long_jobs: int = 2,
+        short_jobs: int = 4,
+        shared_cache: bool = False,
+        replica_stats: ReplicaStats = tuple,
+        pace: Pace | None = None,
+    ) -> None:
+        self.runner_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._pace = pace or Pace()
+        self._pulse = Pulse(session.dispatcher, idle_s=self._pace.canary_idle_s)
+        self._session = replace(session, dispatcher=self._pulse)
+        self._bench = Bench(
+            store=store,
+            documents=documents,
+            session=self._session,
+            pulse=self._pulse,
+            shared_cache=shared_cache,
+        )
+        self._store = store
+        self._places = {Lane.LONG: long_jobs, Lane.SHORT: short_jobs}
+        self._watch = LeaseWatch(lease_s=self._pace.lease_s)
+        self._replica_stats = replica_stats
+        self._replicas: tuple[Mapping[str, Any], ...] = ()
+        self._runs: dict[str, JobRun] = {}
+        self._reports = 0
+        self._stopping = asyncio.Event()
+        """No job is claimed any more."""
+        self._idle = asyncio.Event()
+        """No job is held any more."""
+
+    async def run(self) -> None:
+        """Until cancelled; what is held is then given back before this returns."""
+        working = asyncio.ensure_future(self._work())
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            self._stopping.set()
+            await working
+            raise
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as helpers:
+            for step, pause_s in (
+                (self._beat, self._pace.beat_s),
+                (self._listen, self._pace.listen_s),
+                (self._report, self._pace.beat_s),
+                (self._ask_replicas, self._pace.beat_s),
+                (self._check_pulse, 1.0),
+            ):
+                helpers.create_task(self._repeat(step, pause_s))
+            async with asyncio.TaskGroup() as jobs:
+                lanes = [jobs.create_task(self._serve(lane, jobs)) for lane in self._places]
+                await asyncio.wait(lanes)
+                for run in self._runs.values():
+                    run.stop(Stop.SHUTDOWN)
+            self._idle.set()
+        with suppress(CapacityError):
+            await self._store.forget_runner(self.runner_id)
+
+    async def _serve(self, lane: Lane, jobs: asyncio.TaskGroup) -> None:
+        seen, looked_s = None, 0.0
+        while not self._stopping.is_set():
+            mark, now_s = self._store.change_mark(), time.monotonic()
+            fresh = mark is None or mark != seen or now_s - looked_s >= self._pace.look_s
+            if fresh and self._free(lane) and self._pulse.ready:
+                seen, looked_s = mark, now_s
+                if await self._claim(lane, jobs):
+                    continue
+            await _pause(self._stopping, self._pace.poll_s)
+
+    def _free(self, lane: Lane) -> bool:
+        return sum(run.claim.job.lane is lane for run in self._runs.values()) < self._places[lane]
+
+    async def _claim(self, lane: Lane, jobs: asyncio.TaskGroup) -> bool:
+        try:
+            claim = await self._store.claim(self.runner_id, lane, self._watch)
+        except CapacityError as error:
+            _LOG.warning("job.claim_waits error=%s", type(error).__name__)
+            await _pause(self._stopping, 1.0)
+            return False
+        if claim is None:
+            return False
+        run = JobRun(claim, self._bench)
+        if (before := self._runs.get(claim.job.id)) is not None:  # our own, which we could not renew in time
+            before.stop(Stop.LOST)
+        self._runs[claim.job.id] = run
+        _LOG.info("job.claimed job=%s attempt=%d", claim.job.id, claim.job.attempt)
+        jobs.create_task(self._carry_out(run))
+        return True
+
+    async def _carry_out(self, run: JobRun) -> None:
+        try:
+            await run.run()
+        finally:
+            if self._runs.get(run.claim.job.id) is run:
+                del self._runs[run.claim.job.id]
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]], pause_s: float) -> None:
+        """As long as a job may be held; a database that is busy or full is asked again the next time."""
+        while not self._idle.is_set():
+            try:
+                await step()
+            except CapacityError as error:
+                _LOG.warning("runner.waits step=%s error=%s", step.__name__, type(error).__name__)
+            await _pause(self._idle, pause_s)
+
+    async def _beat(self) -> None:
+        runs = list(self._runs.values())
+        renewed = await self._store.beat([run.claim for run in runs])
+        for run in runs:
+            if run.claim.job.id not in renewed:
+                run.stop(Stop.LOST)
+
+    async def _listen(self) -> None:
+        for run in list(self._runs.values()):
+            job = await self._store.find(run.claim.job.id, run.claim.job.owner)
+            if job is None or job.fence != run.claim.fence or job.state is not JobState.RUNNING:
+                run.stop(Stop.LOST)
+            elif job.cancel_requested:
+                run.stop(Stop.CANCELLED)
+
+    async def _report(self) -> None:
+        self._reports += 1
+        profile = self._session.model.profile
+        await self._store.report_runner(
+            RunnerStatus(
+                id=self.runner_id,
+                pid=os.getpid(),
+                beat=self._reports,
+                ready=self._pulse.ready and not self._stopping.is_set(),
+                message=self._message(),
+                model=profile.name,
+                model_fingerprint=profile.fingerprint,
+                context_tokens=profile.context_tokens,
+                replicas=self._replicas,
+            )
+        )
+
+    def _message(self) -> str:
+        if self._stopping.is_set():
+            return "stopping"
+        if not self._pulse.ready:
+            return self._pulse.trouble or "the model does not answer"
+        return f"running {len(self._runs)} jobs" if self._runs else "waiting for work"
+
+    async def _ask_replicas(self) -> None:
+        self._replicas = tuple(await asyncio.to_thread(self._replica_stats))
+
+    async def _check_pulse(self) -> None:
+        await self._pulse.check(self._session.model.tokenizer)
+
+
+async def _pause(until: asyncio.Event, seconds: float) -> None:
+    """Sleep, but not longer than until the event is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await until.wait()

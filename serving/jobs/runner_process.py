@@ -1,0 +1,79 @@
+"""The life of a runner's process: `longfold runner`, which `longfold serve` starts and keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from serving import kept_cluster
+from serving.jobs.database import Database
+from serving.jobs.file_store import FileStore
+from serving.jobs.job_store import JobStore
+from serving.jobs.migrate import check_schema
+from serving.jobs.run_jobs import JobRunner
+from serving.session import Session, bring_model, open_session
+from serving.settings import Settings
+
+_PARENT_CHECK_S = 0.5
+
+
+def run_runner(settings: Settings, *, parent_pid: int = 0, report: Callable[[str], None]) -> None:
+    """Reach or start the cluster, run jobs until SIGTERM or SIGINT, give back what is held.
+
+    With `parent_pid`, also until that process is no longer the parent. The cluster stays: its keeper is a process of
+    its own, so that the next runner finds the model loaded.
+    """
+    model = bring_model(settings, report)
+    if not settings.ray_address:
+        kept_cluster.start(settings, model.profile, report=report, server_pid=parent_pid)
+    with open_session(settings, model, report) as session:
+        asyncio.run(_run(settings, session, parent_pid))
+
+
+async def run_until_ended(runner: JobRunner, *, parent_pid: int = 0) -> None:
+    """Run jobs until a signal, or the parent's end; what is held is given back before this returns."""
+    running = asyncio.ensure_future(runner.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    watching = asyncio.ensure_future(_await_orphanhood(parent_pid))
+    watching.add_done_callback(lambda _: running.cancel())
+    try:
+        with suppress(asyncio.CancelledError):
+            await running
+    finally:
+        watching.cancel()
+
+
+async def _run(settings: Settings, session: Session, parent_pid: int) -> None:
+    database = Database.open(settings.database)
+    try:
+        await check_schema(database)
+        runner = JobRunner(
+            JobStore(database),
+            FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20),
+            session,
+            long_jobs=settings.long_jobs,
+            short_jobs=settings.short_jobs,
+            shared_cache=settings.shared_cache,
+            replica_stats=_replica_stats,
+        )
+        await run_until_ended(runner, parent_pid=parent_pid)
+    finally:
+        await database.close()
+
+
+async def _await_orphanhood(parent_pid: int) -> None:
+    while not parent_pid or os.getppid() == parent_pid:  # noqa: ASYNC110  # nothing else tells of a parent's end
+        await asyncio.sleep(_PARENT_CHECK_S)
+
+
+def _replica_stats() -> list[Mapping[str, Any]]:
+    from serving import cluster
+
+    return [asdict(status) for status in cluster.replica_statuses()]

@@ -1,0 +1,208 @@
+"""Native jobs over HTTP: what is accepted, shown, refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from serving.jobs.job import JobState, NewEvent
+from tests.api.gateway_rig import TEXT, Rig, running_gateway
+
+QUESTION = "Which colour is the door?"
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with running_gateway(tmp_path) as running:
+        yield running
+
+
+async def test_a_job_is_accepted_with_its_place_and_found_under_all_its_names(rig: Rig) -> None:
+    answer = await rig.client.post("/v1/jobs", json={"question": QUESTION, "text": TEXT, "metadata": {"ticket": "1"}})
+    assert answer.status_code == 202
+    assert answer.headers["retry-after"] == "2"
+    job = answer.json()
+    bare = job["id"].removeprefix("job_")
+    assert answer.headers["location"] == f"/v1/jobs/job_{bare}"
+    assert answer.headers["x-longfold-run"] == bare
+    for spelled in (f"job_{bare}", f"resp_{bare}", f"chatcmpl-{bare}", bare):
+        found = (await rig.client.get(f"/v1/jobs/{spelled}")).json()
+        assert (found["id"], found["state"], found["metadata"]) == (job["id"], "queued", {"ticket": "1"})
+
+
+async def test_files_and_text_become_one_document_in_their_order(rig: Rig) -> None:
+    upload = await rig.client.post(
+        "/v1/files", files={"file": ("a.txt", b"First file.")}, data={"purpose": "user_data"}
+    )
+    file_id = upload.json()["id"]
+    answer = await rig.client.post("/v1/jobs", json={"question": QUESTION, "file_ids": [file_id], "text": "Then text."})
+    job = answer.json()
+    assert [(d["file_id"], d["name"], d["start"]) for d in job["documents"]] == [
+        (file_id, "a.txt", 0),
+        (None, "text", 13),
+    ]
+    assert job["characters"] == 23
+    text = await rig.client.get(f"/v1/jobs/{job['id']}/text", params={"start": 6, "end": 17})
+    assert text.json()["text"] == "file.\n\nThen"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "param", "told"),
+    [
+        ({"strategy": "maprdeuce"}, 404, "unknown_name", "strategy", "mapreduce"),
+        ({"task": "poetry"}, 404, "unknown_name", "task", "summarization"),
+        ({"colour": "green"}, 422, "invalid_request", "colour", "colour"),
+        ({"options": {"chunk_token": 100}}, 422, "invalid_request", "options.chunk_token", "chunk_token"),
+        ({"question": "  "}, 422, "invalid_request", "question", "question"),
+        ({"text": " \n "}, 422, "empty_document", None, "no text"),
+        ({"text": None}, 422, "invalid_request", None, "file_ids or as text"),
+        ({"choices": ["red"], "task": "code"}, 422, "invalid_request", None, "choices"),
+        ({"file_ids": ["file-01K9ZJ3W5T8Q4V6X2B7N9M1C0D"]}, 404, "file_not_found", "file_ids.0", "file-01K9"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_with_its_field(
+    rig: Rig, fields: dict[str, object], status: int, code: str, param: str | None, told: str
+) -> None:
+    answer = await rig.client.post("/v1/jobs", json={"question": QUESTION, "text": TEXT} | fields)
+    body = answer.json()
+    assert (answer.status_code, body["error"]["code"], body["error"]["param"]) == (status, code, param)
+    assert told in body["detail"]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_one_idempotency_key_makes_one_job_of_twenty_posts(rig: Rig) -> None:
+    async def post() -> tuple[int, str]:
+        answer = await rig.client.post(
+            "/v1/jobs", json={"question": QUESTION, "text": TEXT}, headers={"idempotency-key": "k1"}
+        )
+        return answer.status_code, answer.json()["id"]
+
+    answers = await asyncio.gather(*(post() for _ in range(20)))
+    assert {status for status, _ in answers} == {202}
+    assert len({job_id for _, job_id in answers}) == 1
+    assert len((await rig.client.get("/v1/jobs")).json()["data"]) == 1
+    other = await rig.client.post(
+        "/v1/jobs", json={"question": "Another?", "text": TEXT}, headers={"idempotency-key": "k1"}
+    )
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_mismatch")
+
+
+async def test_a_counted_retry_attaches_to_the_first_job(rig: Rig) -> None:
+    first = await rig.submit()
+    again = await rig.submit({"x-stainless-retry-count": "1"})
+    fresh = await rig.submit({"x-stainless-retry-count": "0"})
+    assert again == first
+    assert fresh != first
+
+
+async def test_a_job_goes_through_cancel_retry_result_and_delete(rig: Rig) -> None:
+    job_id = await rig.submit()
+    path = f"/v1/jobs/{job_id}"
+    assert (await rig.client.get(f"{path}/result")).status_code == 202
+    assert (await rig.client.delete(path)).json()["error"]["code"] == "wrong_state"
+    assert (await rig.client.post(f"{path}/cancel")).json()["state"] == "cancelled"
+    gone = await rig.client.get(f"{path}/result")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "job_cancelled")
+    assert (await rig.client.post(f"{path}/retry")).json()["state"] == "queued"
+    claim = await rig.claim()
+    assert (await rig.client.post(f"{path}/cancel")).json()["cancel_requested"] is True
+    await rig.finish(claim, JobState.FAILED, error={"type": "CallTimedOut", "message": "too slow", "retryable": True})
+    failed = await rig.client.get(f"{path}/result")
+    assert (failed.status_code, failed.json()["error"]["code"]) == (404, "job_failed")
+    assert "too slow" in failed.json()["detail"]
+    assert (await rig.client.post(f"{path}/retry")).status_code == 202
+    await rig.finish(await rig.claim())
+    done = await rig.client.get(f"{path}/result")
+    assert (done.status_code, done.json()["answer"]) == (200, "green")
+    refused = await rig.client.post(f"{path}/retry")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "wrong_state")
+    assert (await rig.client.delete(path)).json() == {"id": f"job_{job_id}", "object": "job", "deleted": True}
+    assert (await rig.client.get(path)).status_code == 404
+
+
+async def test_jobs_are_listed_newest_first_by_pages(rig: Rig) -> None:
+    ids = [await rig.submit() for _ in range(3)]
+    page = (await rig.client.get("/v1/jobs", params={"limit": 2})).json()
+    assert [job["id"] for job in page["data"]] == [f"job_{ids[2]}", f"job_{ids[1]}"]
+    assert page["has_more"] is True
+    rest = (await rig.client.get("/v1/jobs", params={"limit": 2, "after": page["last_id"]})).json()
+    assert ([job["id"] for job in rest["data"]], rest["has_more"]) == ([f"job_{ids[0]}"], False)
+
+
+async def test_an_estimate_is_the_real_plan_and_keeps_nothing(rig: Rig) -> None:
+    body = {"question": QUESTION, "text": TEXT * 200, "options": {"chunk_tokens": 600}}
+    told = (await rig.client.post("/v1/jobs:estimate", json=body)).json()
+    assert told["strategy"] == "mapreduce"
+    assert told["chunks"] > 5
+    assert told["calls"] >= told["chunks"]
+    assert told["seconds_low"] is None
+    assert (await rig.client.get("/v1/jobs")).json()["data"] == []
+
+
+async def test_evidence_and_text_speak_code_points_or_utf16(rig: Rig) -> None:
+    text = "😀 The door 😀 is green. 𝒳"
+    job_id = await rig.submit(text=text)
+    start = text.index("door")
+    found = {
+        "quote": "door 😀 is",
+        "start": start,
+        "end": start + 9,
+        "alignment": "exact",
+        "chunk": 0,
+        "source": "text",
+    }
+    await rig.finish(await rig.claim(), result={"answer": "green", "evidence": [found], "conflicts": []})
+    [item] = (await rig.client.get(f"/v1/jobs/{job_id}/evidence")).json()["data"]
+    assert (item["n"], item["start"], item["end"], item["side"]) == (1, start, start + 9, "answer")
+    [wide] = (await rig.client.get(f"/v1/jobs/{job_id}/evidence?unit=utf16")).json()["data"]
+    units = text.encode("utf-16-le")
+    assert units[2 * wide["start"] : 2 * wide["end"]].decode("utf-16-le") == "door 😀 is"
+    asked = {"start": wide["start"], "end": wide["end"], "unit": "utf16"}
+    piece = (await rig.client.get(f"/v1/jobs/{job_id}/text", params=asked)).json()
+    assert (piece["text"], piece["start"], piece["total"]) == ("door 😀 is", wide["start"], len(units) // 2)
+
+
+async def test_too_much_text_at_once_is_refused(rig: Rig) -> None:
+    job_id = await rig.submit(text="word " * 100_000)
+    too_much = await rig.client.get(f"/v1/jobs/{job_id}/text", params={"start": 0, "end": 400_000})
+    assert too_much.status_code == 422
+    assert len((await rig.client.get(f"/v1/jobs/{job_id}/text")).json()["text"]) == 262_144
+
+
+async def test_the_tree_is_what_the_events_tell(rig: Rig) -> None:
+    job_id = await rig.submit()
+    claim = await rig.claim()
+
+    def call(stage: str, chunk: int | None, state: str = "ok") -> NewEvent:
+        data = {"stage": stage, "chunk": chunk, "state": state, "error": "", "tokens": [10, 4, 2], "cached": False}
+        return NewEvent(kind="call.finished", data=data)
+
+    def mapped(chunk: int, answer: str) -> NewEvent:
+        data = {"chunk": chunk, "span": [0, 1], "empty": not answer, "answer": answer, "confidence": 4}
+        return NewEvent(kind="chunk.mapped", data=data | {"probability": 0.8, "evidence": []})
+
+    events = [
+        NewEvent(kind="split", data={"spans": [[0, 10], [10, 20], [20, 30], [30, 40]]}),
+        NewEvent(kind="stage.started", data={"stage": "map", "calls": 4}),
+        NewEvent(kind="chunk.gated", data={"chunk": 3, "score": -2.5}),
+        *[event for chunk in (0, 1) for event in (call("map", chunk), mapped(chunk, "green"))],
+        call("map", 2, "failed"),
+        NewEvent(kind="collapsed", data={"depth": 1, "chunks": [0, 1]}),
+        NewEvent(kind="provisional", data={"answer": "green", "confidence": 4, "probability": 0.8, "reason": "first"}),
+    ]
+    await rig.store.append(claim, events)
+    tree = (await rig.client.get(f"/v1/jobs/{job_id}/tree")).json()
+    assert [chunk["state"] for chunk in tree["chunks"]] == ["mapped", "mapped", "failed", "gated"]
+    assert tree["chunks"][0]["tokens"] == [10, 4, 2]
+    assert tree["chunks"][3]["score"] == -2.5
+    assert [node["children"] for node in tree["collapses"]] == [["m-0000", "m-0001"]]
+    assert tree["reduce"]["children"] == ["c-1-0"]
+    assert tree["reduce"]["answer"] == "green"
+    assert tree["stages"] == [
+        {"stage": "map", "calls": 4, "done": 3, "failed": 1, "from_journal": 0, "tokens": [30, 12, 6]}
+    ]
+    assert tree["last_seq"] == (await rig.client.get(f"/v1/jobs/{job_id}")).json()["last_seq"]

@@ -1,0 +1,89 @@
+"""Clients that are not OpenAI's own: LangChain, the `llm` command, curl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.openai_rig import BOOK, GREETING, QUESTION, Service, about_file, service
+
+__all__ = ["service"]
+
+
+async def run(*command: str, **environment: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={"PATH": "/usr/bin:/bin", **environment},
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+async def test_langchain_asks_and_streams(service: Service) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    model = langchain.ChatOpenAI(model="mapreduce", base_url=service.url, api_key="none", max_retries=0)
+    messages: list[Any] = [("system", "Be brief."), ("user", [{"type": "text", "text": BOOK}]), ("user", QUESTION)]
+    answer = await model.ainvoke(messages)
+    assert answer.content == "Anselm"
+    assert answer.usage_metadata["input_tokens"] > 0
+    pieces = [piece async for piece in model.astream(messages)]
+    assert "".join(str(piece.content) for piece in pieces) == "Anselm"
+
+
+async def test_langchain_sends_files_and_uses_responses(service: Service) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    messages = pytest.importorskip("langchain_core.messages")
+    file_id = await service.upload()
+    asked = [messages.HumanMessage(content=about_file(file_id)[0]["content"])]
+    plain = langchain.ChatOpenAI(model="auto", base_url=service.url, api_key="none", max_retries=0)
+    assert (await plain.ainvoke(asked)).content == "Anselm"
+    responses = langchain.ChatOpenAI(
+        model="auto", base_url=service.url, api_key="none", max_retries=0, use_responses_api=True
+    )
+    assert (await responses.ainvoke(asked)).text == "Anselm"
+
+
+async def test_the_llm_command_asks_with_its_own_configuration(service: Service, tmp_path: Path) -> None:
+    pytest.importorskip("llm")
+    folder = tmp_path / "llm"
+    folder.mkdir()
+    models = f"- model_id: longfold\n  model_name: model\n  api_base: {service.url}\n"
+    (folder / "extra-openai-models.yaml").write_text(models, encoding="utf-8")
+    for options in ((), ("--no-stream",)):
+        said = await run(
+            sys.executable,
+            "-m",
+            "llm",
+            "-m",
+            "longfold",
+            *options,
+            "Hello",
+            LLM_USER_PATH=str(folder),
+            HOME=str(tmp_path),
+        )
+        assert said.strip() == GREETING
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+async def test_curl_uploads_asks_and_reads_a_stream(service: Service, tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text(BOOK, encoding="utf-8")
+    uploaded = await run("curl", "-sS", f"{service.url}/files", "-F", "purpose=user_data", "-F", f"file=@{book}")
+    file_id = json.loads(uploaded)["id"]
+    body = json.dumps({"model": "mapreduce", "stream": True, "messages": about_file(file_id)})
+    streamed = await run(
+        "curl", "-sSN", f"{service.url}/chat/completions", "-H", "content-type: application/json", "-d", body
+    )
+    lines = [line.removeprefix("data: ") for line in streamed.splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    deltas = [json.loads(line)["choices"][0]["delta"] for line in lines[:-1]]
+    assert "".join(delta.get("content", "") for delta in deltas) == "Anselm"

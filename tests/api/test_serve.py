@@ -1,0 +1,164 @@
+"""`longfold serve`: what it starts, how it stops, and what survives its death."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from pipeline.errors import SettingInvalid
+from serving.jobs.supervise import Supervisor
+from serving.serve_command import is_loopback, listen
+from tests.api.conftest import ServeProcess, StartServe, is_running
+from tests.api.rig import QUESTION, noted_calls, story, until
+from tests.api.server import Server
+
+
+def post_job(url: str, text: str) -> str:
+    answer = httpx2.post(f"{url}/v1/jobs", json={"question": QUESTION, "text": text}, timeout=20)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+def get_job(url: str, job_id: str) -> dict[str, Any]:
+    job: dict[str, Any] = httpx2.get(f"{url}/v1/jobs/{job_id}", timeout=20).json()
+    return job
+
+
+def wait_for(url: str, job_id: str, *states: str, within_s: float = 120.0) -> dict[str, Any]:
+    deadline = time.monotonic() + within_s
+    while (job := get_job(url, job_id))["state"] not in states:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    return job
+
+
+def runner_pids(folder: Path) -> list[int]:
+    return sorted(int(path.name.partition("-")[2]) for path in folder.glob("runner-*"))
+
+
+def test_a_job_over_http_is_answered(server: Server) -> None:
+    job_id = post_job(server.url, story())
+    wait_for(server.url, job_id, "completed")
+    result = httpx2.get(f"{server.url}/v1/jobs/{job_id}/result").json()
+    assert result["answer"] == "Ada Quill"
+
+
+def test_a_key_that_was_made_is_asked_for(server: Server) -> None:
+    secret = server.make_key()
+    assert httpx2.get(f"{server.url}/v1/jobs").status_code == 401
+    headers = {"authorization": f"Bearer {secret}"}
+    assert httpx2.get(f"{server.url}/v1/jobs", headers=headers).status_code == 200
+
+
+async def test_a_termination_gives_jobs_back_and_ends_all_with_zero(start_serve: StartServe) -> None:
+    serve = start_serve(delay_s=5.0)
+    job_id = post_job(serve.url, story())
+    await until(lambda: len(noted_calls(serve.folder)) > 0)
+    [runner] = runner_pids(serve.folder)
+    began = time.monotonic()
+    assert await asyncio.to_thread(serve.end) == 0
+    assert time.monotonic() - began < 20.0
+    assert not is_running(runner)
+    with sqlite3.connect(serve.folder / "longfold.sqlite") as connection:
+        [(state, attempt)] = connection.execute("SELECT state, attempt FROM jobs WHERE id = ?", (job_id[4:],))
+    connection.close()
+    assert (state, attempt) == ("queued", 0)
+
+
+async def test_a_server_that_is_killed_loses_no_job_and_its_successor_finishes_them(start_serve: StartServe) -> None:
+    first = start_serve(delay_s=1.5)
+    job_id = post_job(first.url, story(120, fact_at=90))
+    await until(lambda: len(noted_calls(first.folder)) > 8)
+    [runner] = runner_pids(first.folder)
+    first.end(signal.SIGKILL)
+    await until(lambda: not is_running(runner))
+    calls = len(noted_calls(first.folder))
+    second = start_serve(delay_s=0.0)
+    assert get_job(second.url, job_id)["state"] in ("queued", "running", "completed")
+    await asyncio.to_thread(wait_for, second.url, job_id, "completed")
+    result = httpx2.get(f"{second.url}/v1/jobs/{job_id}/result").json()
+    assert result["answer"] == "Ada Quill"
+    keys = [key for key, _ in noted_calls(first.folder)]
+    assert len(keys) - len(set(keys)) <= 4, "at most the calls that were under way are made again"
+    assert len(keys) > calls
+    assert second.end() == 0
+
+
+async def test_a_runner_that_dies_is_started_again_while_the_gateway_answers(start_serve: StartServe) -> None:
+    serve = start_serve(delay_s=0.05)
+    job_id = post_job(serve.url, story())
+    await until(lambda: len(noted_calls(serve.folder)) > 3)
+    [runner] = runner_pids(serve.folder)
+    os.kill(runner, signal.SIGKILL)
+    assert get_job(serve.url, job_id)["state"] == "running"
+    await asyncio.to_thread(wait_for, serve.url, job_id, "completed")
+    assert len(runner_pids(serve.folder)) == 2
+    assert serve.end() == 0
+
+
+async def test_an_open_event_stream_does_not_hold_up_the_end(start_serve: StartServe) -> None:
+    serve: ServeProcess = start_serve(delay_s=5.0)
+    job_id = post_job(serve.url, story())
+    async with (
+        httpx2.AsyncClient(timeout=20) as client,
+        client.stream("GET", f"{serve.url}/v1/jobs/{job_id}/events") as events,
+    ):
+        lines = events.aiter_lines()
+        assert await anext(lines)
+        assert await asyncio.to_thread(serve.end) == 0
+
+
+async def test_a_child_that_says_it_cannot_start_is_not_started_again() -> None:
+    with pytest.raises(SettingInvalid, match="cannot start"):
+        await Supervisor(["sh", "-c", "exit 2"]).keep()
+
+
+async def test_a_child_that_keeps_dying_is_started_with_growing_pauses(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    command = ["sh", "-c", f"date +%s.%N >> {starts}; exit 1"]
+    supervisor = Supervisor(command, pauses_s=(0.1, 0.2, 0.8))
+    keeping = asyncio.create_task(supervisor.keep())
+    await until(lambda: starts.exists() and len(starts.read_text().splitlines()) >= 4)
+    await supervisor.stop()
+    await keeping
+    at = [float(line) for line in starts.read_text().splitlines()]
+    assert at[1] - at[0] >= 0.2
+    assert at[3] - at[2] >= 0.8
+
+
+async def test_a_child_that_does_not_end_is_killed() -> None:
+    supervisor = Supervisor(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"])
+    keeping = asyncio.create_task(supervisor.keep())
+    await until(lambda: supervisor.pid is not None)
+    await asyncio.sleep(0.3)
+    await supervisor.stop(within_s=0.5)
+    await keeping
+    assert supervisor.pid is None
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingInvalid, match=str(port)), listen("127.0.0.1", port):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("gpu-1", False)],  # noqa: S104
+)
+def test_only_an_address_of_this_machine_alone_is_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_a_public_address_wants_a_key_first(start_serve: StartServe) -> None:
+    with pytest.raises(AssertionError, match="ended with 1"):
+        start_serve(environment={"LONGFOLD_HOST": "0.0.0.0"})  # noqa: S104

@@ -1,0 +1,86 @@
+"""What single modules of the console promise; they run where they will run, in a browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from tests.api.rig import reader
+from tests.browser.conftest import OpenPage, ServeConsole
+
+
+async def test_exports_cannot_run_anything(serve: ServeConsole, open_page: OpenPage) -> None:
+    """Formulas become text in CSV, whatever stands before them; markup and table bars become text in Markdown."""
+    page = await open_page((await serve(reader())).url)
+    cells = ["=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", 'said "yes", twice', "line\nbreak", "plain"]
+    exported = await page.evaluate(
+        """async (cells) => {
+            const { toCsv, toMarkdown } = await import("/compare_export.js");
+            return { csv: toCsv([["", "a"], ...cells.map((cell, at) => [at, cell])]),
+                     markdown: toMarkdown("<b>", [["", "x|y"], ["a\\nb", "<script>"]]) };
+        }""",
+        cells,
+    )
+    rows = list(csv.reader(io.StringIO(exported["csv"], newline="")))[1:]
+    assert [row[1] for row in rows] == [f"'{cell}" if position < 6 else cell for position, cell in enumerate(cells)]
+    assert rows[3][0] == "3"
+    assert "\\<script\\>" in exported["markdown"]
+    assert "x\\|y" in exported["markdown"]
+    assert "| a b |" in exported["markdown"]
+
+
+async def test_a_run_is_the_same_live_replayed_and_resumed(serve: ServeConsole, open_page: OpenPage) -> None:
+    """A failed chunk that is read later is found; a job that was retried is not over; the tree counts what went in."""
+    page = await open_page((await serve(reader())).url)
+    spans = [[0, 10], [10, 20], [20, 30]]
+    found = {"empty": False, "answer": "x", "confidence": 4, "probability": 0.7, "evidence": []}
+    failed = {"stage": "map", "chunk": 1, "state": "failed", "error": "CallTimedOut", "tokens": [0, 0, 0]}
+    history: list[tuple[str, dict[str, Any]]] = [
+        ("job.started", {"attempt": 1}),
+        ("split", {"spans": spans}),
+        ("stage.started", {"stage": "map", "calls": 3}),
+        ("chunk.mapped", {"chunk": 0, "span": spans[0], **found}),
+        ("call.finished", failed),
+        ("job.failed", {"state": "failed", "error": {"message": "no replica"}}),
+        ("job.queued", {"again": True}),
+        ("job.started", {"attempt": 1}),
+        ("chunk.mapped", {"chunk": 1, "span": spans[1], **found}),
+        ("chunk.mapped", {"chunk": 2, "span": spans[2], **found, "empty": True}),
+        ("collapsed", {"depth": 1, "chunks": [0, 1]}),
+        ("call.finished", {"stage": "reduce", "chunk": None, "state": "ok", "tokens": [9, 4, 1], "cached": False}),
+    ]
+    seen = await page.evaluate(
+        """async (history) => {
+            const { newRun, applyEvent } = await import("/run_state.js");
+            const { treeRows } = await import("/tree.js");
+            const run = newRun();
+            const states = history.map(([kind, data], at) => (applyEvent(run, { kind, data, at }), run.state));
+            return { states, chunks: run.chunks.map((chunk) => chunk.state), error: run.error,
+                     rows: treeRows(run).map((row) => [row.label, row.nodes.map((node) => node.parts.length)]) };
+        }""",
+        history,
+    )
+    assert seen["states"][5] == "failed"
+    assert seen["states"][-1] == "running"
+    assert seen["error"] is None
+    assert seen["chunks"] == ["found", "found", "empty"]
+    assert seen["rows"] == [["Collapse 1", [2]], ["Reduce", [1]]]
+
+
+async def test_a_plan_is_drawn_and_what_cannot_be_drawn_is_shown_as_text(
+    serve: ServeConsole, open_page: OpenPage
+) -> None:
+    page = await open_page((await serve(reader())).url)
+    drawn = await page.evaluate(
+        """async () => {
+            const { drawFlowchart } = await import("/flowchart.js");
+            const graph = "flowchart LR\\n  a --> b[split ×3] --> c\\n  a --> d --> c";
+            return [graph, "sequenceDiagram\\n a->>b: hi"].map((text) => {
+                const node = drawFlowchart(text, 600);
+                return [node.tagName, node.textContent, node.querySelectorAll(".flow-edge").length];
+            });
+        }"""
+    )
+    assert drawn[0] == ["svg", "asplit ×3dc", 4]
+    assert drawn[1][0] == "PRE"
