@@ -58,8 +58,12 @@ class Run:
         around = context_tokens(gathered, self.tokenizer)
         wanted = self.request.chunk_tokens or usual_tokens or self.resources.chunk_tokens
         chunks = split_document(self.document, self.tokenizer, min(wanted, room_tokens - around))
-        self.account.chunks = gather_context(self.document, chunks, self.tokenizer, gathered) if around else chunks
-        self.resources.emit(Split(spans=tuple(chunk.span for chunk in self.chunks)))
+        self.read_as(gather_context(self.document, chunks, self.tokenizer, gathered) if around else chunks)
+
+    def read_as(self, chunks: Sequence[Chunk]) -> None:
+        """These are the chunks of this run; from here on each is accounted for."""
+        self.account.chunks = chunks
+        self.resources.emit(Split(spans=tuple(chunk.span for chunk in chunks)))
 
     def document_tokens(self) -> int:
         return sum(len(sentence.token_ids) for chunk in self.chunks for sentence in chunk.sentences)

@@ -130,7 +130,7 @@ async def answer_in_one_call(
 ) -> Answer:
     """Make the call and read its answer; a call that fails leaves an answer that was not found, and says why."""
     run = begin_run(document, request, resources)
-    run.account.chunks = [chunk]
+    run.read_as([chunk])
     run.account.warnings += warnings
     resources.emit(StageStarted(stage=Stage.DIRECT, calls=1))
     found = await complete_one(

@@ -102,7 +102,7 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
     if request.gather_tokens:
         raise CallerError("The strategy reference is the published schedule; it takes no --gather.")
     run = begin_run(document, request, resources)
-    run.account.chunks = split_document(document, run.tokenizer, _room_tokens(Stage.MAP, run))
+    run.read_as(split_document(document, run.tokenizer, _room_tokens(Stage.MAP, run)))
     return run
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -132,12 +133,13 @@ async def test_the_document_is_fetched_in_ranges(serve: ServeConsole, open_page:
     await final_answer(page)
     await page.get_by_role("button", name="Show citation 1").click()
     await expect(page.locator("mark.focus")).to_contain_text(FACT)
-    await expect(page.locator("mark.focus")).to_be_focused()
     assert max(end - start for start, end in ranges) <= 4000
     fetched = sum(end - start for start, end in set(ranges))
     assert fetched < 20_000
-    await page.locator(".document-text").evaluate("node => { node.scrollTop = node.scrollHeight }")
-    await expect(page.locator(".block").nth(2)).to_be_attached()
+    async with asyncio.timeout(20):
+        while max(end for _, end in ranges) < 170_000:
+            await page.locator(".document-text").evaluate("node => { node.scrollTop = node.scrollHeight }")
+            await asyncio.sleep(0.05)
     assert await page.locator(".block").count() <= 8
 
 

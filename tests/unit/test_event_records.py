@@ -19,7 +19,7 @@ from serving.run_progress import RunProgress
 from tests.factories import fact_document, make_resources, make_tokenizer, reading_script
 
 DOCUMENT = fact_document({3: "The harbour master was Ada Quill."}, paragraphs=14)
-REQUEST = Request(question="Who was the harbour master?")
+REQUEST = Request(question="Who was the harbour master?", strategy="mapreduce")
 
 
 async def run(journal: Journal) -> tuple[list[Event], list[NewEvent]]:
