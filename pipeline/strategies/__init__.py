@@ -1,4 +1,4 @@
-"""Ways to get an answer; one file and one line each."""
+"""Ways to get an answer; one file or one package and one line each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // How a chunk looks: hue for its state, lightness and height for its confidence, a pattern for what colour cannot say.
 
 /** From least to most telling: what a column shows that stands for several chunks. */
-const RANK = { waiting: 0, gated: 1, empty: 2, found: 3, failed: 9 };
+const RANK = { waiting: 0, gated: 1, empty: 2, read: 3, found: 3, failed: 9 };
 
 export const rank = (chunk) => RANK[chunk.state] + (chunk.state === "found" ? (chunk.confidence ?? 1) : 0);
 
@@ -13,6 +13,7 @@ export class CellPaint {
     this.waiting = colour("--cell-waiting");
     this.gated = colour("--cell-gated");
     this.gatedMark = colour("--cell-gated-mark");
+    this.read = colour("--cell-read");
     this.empty = colour("--cell-empty");
     this.emptyMark = colour("--cell-empty-mark");
     this.failed = colour("--cell-failed");

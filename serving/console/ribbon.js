@@ -247,6 +247,7 @@ function onSchemeChange(redraw, signal) {
 const STATES = {
   waiting: "not read",
   gated: "set aside by the gate: nothing in it points to the question",
+  read: "read",
   empty: "read; nothing found",
   failed: "could not be read",
 };
@@ -265,7 +266,7 @@ export function describeChunk(chunk, count, citations) {
 
 /** What the looks mean. */
 export function ribbonLegend(signal) {
-  const paint = { waiting: "not read", gated: "set aside by the gate", empty: "nothing found", failed: "failed" };
+  const paint = { waiting: "not read", gated: "set aside by the gate", read: "read", empty: "nothing found", failed: "failed" };
   const one = (chunk, words) => {
     const canvas = el("canvas", { class: "swatch", width: "28", height: "32", "aria-hidden": "true" });
     return { canvas, chunk, item: el("li", {}, canvas, words) };

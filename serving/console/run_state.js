@@ -61,7 +61,8 @@ const APPLY = {
     if (data.span) [chunk.start, chunk.end] = data.span;
     const { answer, confidence, probability, evidence } = data;
     Object.assign(chunk, { answer, confidence, probability, evidence: evidence ?? [] });
-    chunk.state = data.empty ? "empty" : "found";
+    if (!data.empty) chunk.state = "found";
+    else if (chunk.failedStage !== "map") chunk.state = "empty"; // some strategies tell of an unread chunk too
   },
   collapsed: (run, data) => run.collapses.push({ depth: data.depth, chunks: data.chunks }),
   provisional: (run, data) => run.provisionals.push(data),
@@ -78,13 +79,16 @@ function countCall(run, data, at) {
   if (data.cached) stage.journal += 1;
   else stage.lastAt = at;
   if (stage.calls !== null) stage.calls = Math.max(stage.calls, stage.done);
-  if (data.state !== "failed") return;
-  stage.failed += 1;
-  if (Number.isInteger(data.chunk) && data.error !== "LimitReached") {
-    const chunk = chunkOf(run, data.chunk);
-    if (chunk.state === "waiting" || chunk.state === "gated") {
-      Object.assign(chunk, { state: "failed", error: data.error, failedStage: data.stage });
-    }
+  if (data.state === "failed") stage.failed += 1;
+  if (Number.isInteger(data.chunk)) tellChunk(chunkOf(run, data.chunk), data);
+}
+
+function tellChunk(chunk, { state, stage, error }) {
+  if (state !== "failed") {
+    if (chunk.failedStage === stage) Object.assign(chunk, { failedStage: null, state: "waiting" }); // asked again, and answered
+    if (stage === "map" && (chunk.state === "waiting" || chunk.state === "gated")) chunk.state = "read";
+  } else if (error !== "LimitReached" && (chunk.state === "waiting" || chunk.state === "gated")) {
+    Object.assign(chunk, { state: "failed", error, failedStage: stage });
   }
 }
 
@@ -107,7 +111,7 @@ export function collapseRows(run) {
 
 /** How many chunks are in each state. */
 export function countChunks(run) {
-  const counts = { waiting: 0, gated: 0, found: 0, empty: 0, failed: 0 };
+  const counts = { waiting: 0, gated: 0, read: 0, found: 0, empty: 0, failed: 0 };
   for (const chunk of run.chunks) counts[chunk.state] += 1;
   return counts;
 }

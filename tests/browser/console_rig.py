@@ -1,4 +1,4 @@
-"""A whole installation in this process, for a browser: gateway over real HTTP, runner, a model that can be held."""
+"""A whole installation in this process, for a browser: gateway over HTTP, runner, a scripted model that can be held."""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ async def test_a_plan_is_drawn_and_what_cannot_be_drawn_is_shown_as_text(
         """async () => {
             const { drawFlowchart } = await import("/flowchart.js");
             const graph = "flowchart LR\\n  a --> b[split ×3] --> c\\n  a --> d --> c";
-            return [graph, "sequenceDiagram\\n a->>b: hi"].map((text) => {
+            const spoken = "flowchart LR\\n  a -. too long .-> b[group] -- fits --> c\\n  b -. again .-> b\\n  a --> c";
+            return [graph, "sequenceDiagram\\n a->>b: hi", spoken].map((text) => {
                 const node = drawFlowchart(text, 600);
                 return [node.tagName, node.textContent, node.querySelectorAll(".flow-edge").length];
             });
@@ -84,3 +85,4 @@ async def test_a_plan_is_drawn_and_what_cannot_be_drawn_is_shown_as_text(
     )
     assert drawn[0] == ["svg", "asplit ×3dc", 4]
     assert drawn[1][0] == "PRE"
+    assert drawn[2] == ["svg", "too longfitsagainagroupc", 4]

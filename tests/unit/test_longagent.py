@@ -372,7 +372,7 @@ async def test_every_prompt_fits_the_context_with_the_longest_outputs(context_to
     resources = make_resources(dispatcher=InlineDispatcher(model), context_tokens=context_tokens)
     for task in ("question_answering", "summarization"):
         request = Request(question=QUESTION, strategy="longagent", task=task, chunk_tokens=600)
-        await ask(fact_document({}, paragraphs=48), request, resources)
+        await ask(fact_document({}, paragraphs=24), request, resources)
     assert set(kinds(model)) == {"start", "member", "decide", "merge", "condense"}
     assert all(call.cost_tokens() <= context_tokens for call in model.calls)
 

@@ -23,8 +23,9 @@ LANGGRAPH_STEPS = {
 def updates(events: Iterable[Event], names: Mapping[str, str] = STEPS) -> Iterator[Update]:
     """One update per mapped chunk, one when all are, one per collapse pass, one for the answer.
 
-    Chunks come in document order, which LangGraph gives to a reducer only; it streams them as they end. A pass is
-    told when the next one begins or the run ends, because only then it is known to be over.
+    Chunks come in document order, but for those that had to be asked for again; LangGraph gives the order to a reducer
+    only and streams them as they end. A pass is told when the next one begins or the run ends, because only then it is
+    known to be over.
     """
     unmapped = 0
     depth, merged = 0, list[dict[str, Any]]()
