@@ -127,6 +127,7 @@ class JobRun:
         if isinstance(event, CallEnded):
             self._ledger.add(event)
             if event.failed and event.failed.error == "ReplicaUnavailable" and self._bench.pulse.silent:
+                self._bench.pulse.lose()
                 self.stop(Stop.OUTAGE)
         record = self._recorder.record(event)
         if record is not None:

@@ -30,28 +30,34 @@ class Pulse:
         self._idle_s = idle_s
         self._clock = clock
         self._last_s = clock()
+        self._away = False
         self.trouble = ""
         """Why the last canary failed; empty if it did not."""
 
     @property
     def ready(self) -> bool:
-        return self._clock() - self._last_s < READY_S
+        return not self._away and self._clock() - self._last_s < READY_S
 
     @property
     def silent(self) -> bool:
         return self._clock() - self._last_s > SILENCE_S
+
+    def lose(self) -> None:
+        """A job was given back because of silence: until something comes back, no job is tried on this model."""
+        self._away = True
 
     async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
         async with aclosing(self._inner.complete(calls)) as outcomes:  # type: ignore[type-var]  # a generator in fact
             async for outcome in outcomes:
                 if not isinstance(outcome, CallFailed):
                     self._last_s = self._clock()
+                    self._away = False
                     self.trouble = ""
                 yield outcome
 
     async def check(self, tokenizer: Tokenizer) -> None:
         """Ask the model for one token if nothing came back lately."""
-        if self._clock() - self._last_s < self._idle_s:
+        if not self._away and self._clock() - self._last_s < self._idle_s:
             return
         try:
             async with asyncio.timeout(READY_S):

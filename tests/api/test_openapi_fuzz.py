@@ -24,7 +24,8 @@ def fuzz(server: Server, *options: str, config: str = "") -> None:
     settings = server.folder / "schemathesis.toml"
     settings.write_text(config)
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings)]
-    command += ["run", f"{server.url}/openapi.json", "--no-color", "--seed", "1", "--workers", "4"]
+    # One worker: CPython 3.11's parser, which hypothesis calls, sometimes fails when several threads use it.
+    command += ["run", f"{server.url}/openapi.json", "--no-color", "--seed", "1", "--workers", "1"]
     command += ["--request-timeout", "30", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=server.folder)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
