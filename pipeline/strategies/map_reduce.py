@@ -41,8 +41,9 @@ class MapReduce:
         read = tokens + len(chunks) * (header + len(question_ids) + 200)
         gated = request.use_gate and resources.gate.enabled and task.gated and len(chunks) > 1
         collapses = 2 * len(chunks) * RENDERED_TOKENS // resources.budget.context_tokens
-        supports = len(chunks) if task.supported and request.use_support_check else 0
-        calls = len(chunks) * (2 if gated else 1) + supports + collapses + 1
+        again = min(len(chunks) - 1, resources.gate.keep_at_least) if task.decisive else 0  # along a clue
+        supports = len(chunks) + again if task.supported and request.use_support_check else 0
+        calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + 1
         return Plan(
             strategy=self.name,
             reason="the document fits one chunk" if len(chunks) == 1 else "the document is longer than one chunk",
@@ -51,7 +52,7 @@ class MapReduce:
             calls=calls,
             prompt_tokens=read * (2 if gated else 1) + (supports * 300) + (collapses + 1) * 3000,
             output_tokens=len(chunks) * task.map_output_tokens + (collapses + 1) * task.reduce_output_tokens,
-            depth=3 + gated + (1 if collapses else 0),
+            depth=3 + gated + (2 if again else 0) + (1 if collapses else 0),
             graph=_graph(len(chunks), gated=gated, supported=bool(supports)),
         )
 

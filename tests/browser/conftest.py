@@ -16,6 +16,7 @@ from pipeline.scripted_model import Script
 from tests.browser.console_rig import Console, running_console
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+playwright.expect.set_options(timeout=30_000)  # a busy machine is no fault of the page
 QUESTION = "Who was the harbour master?"
 FILLER = "The harbour was quiet that morning and the boats lay still. " * 8
 
