@@ -22,7 +22,7 @@ from benchmarks.compare_results import compare_results
 from benchmarks.header import make_header
 from benchmarks.infinitebench.predictions import score_predictions
 from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
-from benchmarks.serve_model import BenchModel, find_bench_model, serve_model
+from benchmarks.serve_model import SCRIPTED, BenchModel, find_bench_model, serve_model
 from benchmarks.suites import SUITES
 from pipeline.errors import LongfoldError, SettingInvalid, UnknownName
 from serving.settings import load_settings
@@ -59,6 +59,10 @@ def run(
 ) -> None:
     """Measure one suite, write a results file and print the report."""
     suite = _find(name)
+    if suite.scripted:
+        if model not in ("", SCRIPTED):
+            raise SettingInvalid(f"The suite {name} measures what is around a model; leave --model out.")
+        model = SCRIPTED
     options = change_options(replace(suite.quick if quick else Options(model=""), model=model), change or [])
     found = find_bench_model(model, load_settings(model=model or None), _say)
     results = _open_results(name, found, options, out, resume=resume)

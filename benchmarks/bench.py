@@ -47,7 +47,7 @@ class Options:
     """Of `needle`: percent of the document before the first needle."""
     needles: int = 1
     repeats: int = 1
-    """Of `needle`: documents per cell."""
+    """Of `needle`: documents per cell; of `gateway`: how often all of it is measured."""
     languages: tuple[str, ...] = ("en", "en", "en", "zh")
 
     def settings(self) -> dict[str, Any]:
@@ -99,6 +99,8 @@ class Suite:
     """From header, scored rows and the keys that failed to lines for people, recommended settings last."""
     picture: Callable[[Row, Sequence[Row], Sequence[str]], str] | None = None
     """From the same to an SVG, where a picture says more."""
+    scripted: bool = False
+    """It measures what is around a model, with the scripted one only."""
     quick: Options
     """Sizes with which it ends within three minutes on a model of 135M and two cores; the model is ignored."""
 

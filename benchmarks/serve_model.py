@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -133,8 +132,14 @@ def _scripted() -> Dispatcher:
 
 def byte_tokenizer() -> Tokenizer:
     """One token per byte: a tokenizer that needs no model."""
+    return Tokenizer(byte_tokenizer_json(), None, {})
+
+
+def byte_tokenizer_json(control: Sequence[str] = ()) -> str:
+    """As it stands in a model's directory, with a token for each of `control`."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     raw = RawTokenizer(models.BPE(vocab={character: n for n, character in enumerate(alphabet)}, merges=[]))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
-    return Tokenizer(json.dumps(json.loads(raw.to_str())), None, {})
+    raw.add_special_tokens([*control])
+    return str(raw.to_str())

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from benchmarks.bench import Suite
-from benchmarks.suites import ablation, ask, gate, infinitebench, needle, quality, saturation, second_question, split
+from benchmarks.suites import (
+    ablation,
+    ask,
+    gate,
+    gateway,
+    infinitebench,
+    needle,
+    quality,
+    saturation,
+    second_question,
+    split,
+)
 
 SUITES: dict[str, Suite] = {
     "gate": gate.SUITE,
@@ -13,6 +24,7 @@ SUITES: dict[str, Suite] = {
     "saturation": saturation.SUITE,
     "second_question": second_question.SUITE,
     "split": split.SUITE,
+    "gateway": gateway.SUITE,
     "infinitebench": infinitebench.SUITE,
     "needle": needle.SUITE,
 }

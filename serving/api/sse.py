@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ log = logging.getLogger("longfold.events")
 
 _IDLE_POLL_S = 0.1
 _FRESH_POLL_S = 0.03
+_LOOK_S = 0.01
+"""Looking whether anything was written; costs microseconds."""
 _AFTER_FAULT_S = 0.5
 _BUFFERED_EVENTS = 256
 _PAGE_EVENTS = 500
@@ -74,11 +77,12 @@ class EventFeed:
         while True:
             await self._followed.wait()
             try:
-                pause_s = _FRESH_POLL_S if await self._poll() else _IDLE_POLL_S
+                mark = self._store.change_mark()
+                fresh = await self._poll()
+                await self._rest(mark, _FRESH_POLL_S if fresh else _IDLE_POLL_S)
             except Exception as error:  # noqa: BLE001  # everybody waits for this one task: it goes on, and says so
                 log.warning("feed.delayed", extra={"error": type(error).__name__})
-                pause_s = _AFTER_FAULT_S
-            await asyncio.sleep(pause_s)
+                await asyncio.sleep(_AFTER_FAULT_S)
 
     def stop(self) -> None:
         """Let everyone who waits for a job's end go, with an error that says to ask again."""
@@ -131,6 +135,13 @@ class EventFeed:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(_AFTER_FAULT_S)
+
+    async def _rest(self, mark: object | None, at_most_s: float) -> None:
+        """Until the next poll: a write since `mark` ends it early, but polls stay `_FRESH_POLL_S` apart."""
+        ends = time.monotonic() + at_most_s
+        await asyncio.sleep(_FRESH_POLL_S)
+        while time.monotonic() < ends and (mark is None or self._store.change_mark() == mark):  # noqa: ASYNC110  # others write
+            await asyncio.sleep(_LOOK_S)
 
     async def _poll(self) -> bool:
         """Look at all followed jobs once; True if anything is new."""

@@ -127,6 +127,18 @@ async def test_two_hundred_streams_cost_one_query_per_look(rig: Rig, monkeypatch
         assert [event.id for event in events] == [1, 2, 3, 4, 5, 6]
 
 
+async def test_a_write_is_noticed_before_the_next_poll_is_due(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "_IDLE_POLL_S", 60.0)  # longer than the client waits
+    job_id = await rig.submit()
+    claim = await rig.claim()
+    following = asyncio.create_task(follow(rig, job_id))
+    await asyncio.sleep(0.5)
+    await rig.tell(claim, 1)
+    await asyncio.sleep(0.5)
+    await rig.finish(claim)
+    assert [event.kind for event in await following] == ["job.queued", "job.started", "warning", "job.completed"]
+
+
 async def test_a_reader_that_does_not_read_is_let_go_and_hinders_nobody(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

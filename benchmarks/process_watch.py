@@ -1,0 +1,92 @@
+"""What a process of this machine takes: processor seconds, and memory as it goes up and down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import psutil  # type: ignore[import-untyped]
+
+SAMPLE_S = 0.05
+
+
+@dataclass(slots=True)
+class MemoryWatch:
+    """Resident bytes of a process at moments of `time.monotonic`, and those of a kind of its children together."""
+
+    samples: list[tuple[float, int, int]] = field(default_factory=list)
+
+    @property
+    def most_of_children(self) -> int:
+        return max((children for *_, children in self.samples), default=0)
+
+
+@contextmanager
+def watch_memory(pid: int, child_mark: str = "") -> Iterator[MemoryWatch]:
+    """Sample until the context ends, in a thread; of the children, those whose command line names `child_mark`."""
+    watch, ended = MemoryWatch(), threading.Event()
+    process = psutil.Process(pid)
+
+    def sample() -> None:
+        while True:
+            own = process.memory_info().rss
+            children = _of_children(process, child_mark) if child_mark else 0
+            watch.samples.append((time.monotonic(), own, children))
+            if ended.wait(SAMPLE_S):
+                return
+
+    thread = threading.Thread(target=sample, name="memory-watch", daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        ended.set()
+        thread.join()
+
+
+def cpu_meter(pid: int) -> Callable[[], float]:
+    """Call what is returned for the processor seconds, user and system, since the last call."""
+    process = psutil.Process(pid)
+    last = _cpu_s(process)
+
+    def used() -> float:
+        nonlocal last
+        now = _cpu_s(process)
+        spent, last = now - last, now
+        return spent
+
+    return used
+
+
+def find_child(pid: int, mark: str) -> int:
+    """The child whose command line names `mark`, waiting a little for it. Raises psutil.NoSuchProcess."""
+    for _ in range(100):
+        for child in psutil.Process(pid).children():
+            if _is_marked(child, mark):
+                return int(child.pid)
+        time.sleep(0.05)
+    raise psutil.NoSuchProcess(pid, mark)
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _of_children(process: psutil.Process, mark: str) -> int:
+    total = 0
+    for child in process.children():
+        if _is_marked(child, mark):
+            with suppress(psutil.NoSuchProcess):
+                total += child.memory_info().rss
+    return total
+
+
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        return mark in " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+        return False
