@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.answer import Answer
 from pipeline.document import Document
-from pipeline.errors import CallerError, CapacityError, LongfoldError, NothingToResume
+from pipeline.errors import CallerError, CapacityError, NothingToResume
 from pipeline.journal import Journal
 from pipeline.load_document import STDIN, load_documents
 from pipeline.run import Limits, Plan, Request
@@ -184,8 +184,7 @@ def faster_text(seconds: float, first_s: float) -> str:
 
 def exit_code_of(answer: Answer) -> int:
     """0 for an answer and for an explicit "the document does not say"; that nothing could be read is a failure."""
-    failed = answer.coverage.failed_chunks
-    return CapacityError.exit_code if failed and not answer.coverage.chunks_read else 0
+    return CapacityError.exit_code if answer.coverage.nothing_read else 0
 
 
 def _show_answer(answer: Answer, document: Document) -> None:
@@ -193,12 +192,11 @@ def _show_answer(answer: Answer, document: Document) -> None:
 
 
 def _result_record(asking: _Asking, answer: Answer, run_id: str) -> dict[str, Any]:
-    profile = asking.session.model.profile
     return {
         "question": asking.wish.request.question,
         **answer_record(answer, asking.document),
         "document": document_record(asking.document),
-        "model": {"name": profile.name, "fingerprint": profile.fingerprint, "context_tokens": profile.context_tokens},
+        "model": model_record(asking.session.model),
         "run": run_id,
     }
 
@@ -223,9 +221,9 @@ def _how_to_resume(wish: Wish, run_id: str, journal: Journal) -> str:
     return f"Interrupted; what was completed is kept. To go on: longfold ask --resume {run_id}"
 
 
-def error_record(error: LongfoldError) -> dict[str, Any]:
-    """What `--json` prints in place of an answer."""
-    return {"error": {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}}
+def model_record(model: OpenModel) -> dict[str, Any]:
+    profile = model.profile
+    return {"name": profile.name, "fingerprint": profile.fingerprint, "context_tokens": profile.context_tokens}
 
 
 def print_json(record: Mapping[str, Any]) -> None:
