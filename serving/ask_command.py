@@ -17,7 +17,9 @@ from pipeline.errors import CallerError, CapacityError, NothingToResume
 from pipeline.journal import Journal
 from pipeline.load_document import STDIN, load_documents
 from pipeline.run import Limits, Plan, Request
+from serving.draw_flowchart import draw_flowchart
 from serving.live_display import Display, make_display
+from serving.read_flowchart import read_flowchart
 from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
 from serving.session import OpenModel, Session, SpeedBook, bring_model, describe_model, open_session
 from serving.settings import Settings
@@ -34,6 +36,8 @@ class Wish:
     """Its question is empty if the user is to be prompted."""
     as_json: bool = False
     plan_only: bool = False
+    graph: Path | None = None
+    """Where the plan's graph is written, in the format that the name's ending says."""
     fresh: bool = False
     run: str = ""
     """The run that is resumed, if one is."""
@@ -57,6 +61,7 @@ def run_ask(wish: Wish, settings: Settings) -> int:
     display = make_display(sys.stderr, silent=wish.as_json)
     try:
         _require_question(wish)
+        _check_graph(wish)
         document = load_documents(wish.paths, sys.stdin.buffer if STDIN in wish.paths else None, warn=display.say)
         if wish.document_sha256 not in ("", document.sha256):
             display.say("The document has changed since; what is unchanged is taken from the journal.")
@@ -109,8 +114,27 @@ def _require_question(wish: Wish) -> None:
         raise CallerError("There is no question; give one with --question.")
 
 
+def _check_graph(wish: Wish) -> None:
+    if wish.graph is None:
+        return
+    if not wish.plan_only:
+        raise CallerError("--graph writes the plan's graph; give --plan with it.")
+    if wish.graph.suffix not in (".svg", ".mmd"):
+        raise CallerError("--graph takes a name that ends in .svg for a drawing or in .mmd for Mermaid text.")
+
+
+def _write_graph(plan: Plan, path: Path) -> None:
+    text = draw_flowchart(read_flowchart(plan.graph)) if path.suffix == ".svg" else f"{plan.graph}\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CallerError(f"The graph cannot be written to {path}: {error.strerror}.") from error
+
+
 def _show_plan(wish: Wish, document: Document, model: OpenModel, speeds: SpeedBook) -> None:
     plan = model.plan(document, wish.request)
+    if wish.graph is not None:
+        _write_graph(plan, wish.graph)
     profile = model.profile
     speed = speeds.find(profile.fingerprint)
     if wish.as_json:

@@ -114,6 +114,9 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
     gather: Gather = 0,
     as_json: AsJson = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show calls, tokens, memory and time, and stop.")] = False,
+    graph: Annotated[
+        Path | None, typer.Option(help="With --plan: write its graph to this file, .svg or .mmd (Mermaid).")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run: the latest, or the one named as FILE.")
     ] = False,
@@ -132,7 +135,7 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
             limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
             request = request_from(question, task, choice, strategy, chunk_tokens, gather, limits)
             wish = ask_command.Wish(
-                paths=tuple(files or ()), request=request, as_json=as_json, plan_only=plan, fresh=fresh
+                paths=tuple(files or ()), request=request, as_json=as_json, plan_only=plan, graph=graph, fresh=fresh
             )
         code = ask_command.run_ask(wish, settings)
     raise typer.Exit(code)
