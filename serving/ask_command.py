@@ -14,11 +14,14 @@ from typing import Any
 from pipeline.answer import Answer
 from pipeline.document import Document
 from pipeline.errors import CallerError, CapacityError, NothingToResume
+from pipeline.events import Event
 from pipeline.journal import Journal
 from pipeline.load_document import STDIN, load_documents
 from pipeline.run import Limits, Plan, Request
+from pipeline.strategies.summarize import LANGCHAIN
+from pipeline.updates_view import LANGGRAPH, OURS, UpdatesView
 from serving.draw_flowchart import draw_flowchart
-from serving.live_display import Display, make_display
+from serving.live_display import Display, Feed, make_display
 from serving.read_flowchart import read_flowchart
 from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
 from serving.session import OpenModel, Session, SpeedBook, bring_model, describe_model, open_session
@@ -35,6 +38,8 @@ class Wish:
     request: Request
     """Its question is empty if the user is to be prompted."""
     as_json: bool = False
+    updates: bool = False
+    """Beside `as_json`: a line for every step that ends, and the result as the last of them."""
     plan_only: bool = False
     graph: Path | None = None
     """Where the plan's graph is written, in the format that the name's ending says."""
@@ -79,7 +84,7 @@ def run_ask(wish: Wish, settings: Settings) -> int:
         display.close()
 
 
-def resume_wish(run: str, settings: Settings, *, as_json: bool) -> tuple[Wish, str]:
+def resume_wish(run: str, settings: Settings, *, as_json: bool, updates: bool = False) -> tuple[Wish, str]:
     """What the interrupted run `run` (empty: the latest) was asked, and of which model."""
     journal = Journal(settings.cache_dir / "journal.sqlite")
     try:
@@ -101,6 +106,7 @@ def resume_wish(run: str, settings: Settings, *, as_json: bool) -> tuple[Wish, s
         paths=paths,
         request=Request(**request),
         as_json=as_json,
+        updates=updates,
         run=record.run_id,
         document_sha256=record.request["document"],
     )
@@ -161,7 +167,8 @@ def _ask_once(asking: _Asking) -> int:
         return INTERRUPTED
     asking.session.journal.finish_run(run_id)
     if wish.as_json:
-        print_json(_result_record(asking, answer, run_id))
+        record = _result_record(asking, answer, run_id)
+        print_json({"answer": record} if wish.updates else record)
     else:
         _show_answer(answer, asking.document)
     return exit_code_of(answer)
@@ -196,7 +203,19 @@ def _ask_again_and_again(asking: _Asking) -> int:
 
 def _answer(asking: _Asking, request: Request) -> Answer:
     with asking.display.watch(asking.document) as feed:
-        return asking.runner.run(asking.session.ask(asking.document, request, feed, fresh=asking.wish.fresh))
+        told = _tell_updates(request.strategy) if asking.wish.updates else feed
+        return asking.runner.run(asking.session.ask(asking.document, request, told, fresh=asking.wish.fresh))
+
+
+def _tell_updates(strategy: str) -> Feed:
+    """Prints each step as it ends; those of LangGraph's schedule under the names that its guide gives them."""
+    view = UpdatesView(LANGGRAPH if strategy == LANGCHAIN.name else OURS)
+
+    def tell(event: Event) -> None:
+        for node, update in view.add(event):
+            print_json({node: update})
+
+    return tell
 
 
 def faster_text(seconds: float, first_s: float) -> str:
@@ -251,7 +270,7 @@ def model_record(model: OpenModel) -> dict[str, Any]:
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    print(json.dumps(record))  # noqa: T201  # ASCII: no output encoding can break it
+    print(json.dumps(record), flush=True)  # noqa: T201  # ASCII: no output encoding can break it
 
 
 def print_lines(lines: Iterable[str]) -> None:

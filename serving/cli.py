@@ -6,22 +6,20 @@ Exit codes: 0 done, 2 the request is at fault, 3 the moment is (try later), 4 th
 
 from __future__ import annotations
 
-import logging
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from pipeline.errors import CallerError, InternalError, LongfoldError
+from pipeline.errors import CallerError, LongfoldError
 from pipeline.run import Limits
 from serving import ask_command, compare_command, machine_commands
 from serving.command_settings import command_settings
+from serving.guarded_group import GuardedGroup
 from serving.key_cli import database, keys
 from serving.question_options import (
     AsJson,
@@ -39,33 +37,8 @@ from serving.question_options import (
 from serving.render_answer import error_record
 from serving.settings import Settings
 
-
-class _Guarded(TyperGroup):
-    """Turns every error into one message and its exit code: the one place where commands end badly."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (typer.Exit, typer.Abort):  # not faults, although they are RuntimeErrors
-            raise
-        except LongfoldError as error:
-            _fail(error)
-            raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt:
-            typer.echo("Interrupted.", err=True)
-            raise typer.Exit(ask_command.INTERRUPTED) from None
-        except BrokenPipeError:  # whoever read our output has seen enough
-            sys.stderr.close()
-            raise typer.Exit(0) from None
-        except Exception as error:  # the process ends here, and says so
-            if hasattr(error, "format_message"):  # a usage error, which typer shows and turns into exit code 2
-                raise
-            _fail(InternalError(f"A fault in Longfold itself ({_innermost(error)}); please report it."))
-            raise typer.Exit(InternalError.exit_code) from error
-
-
 app = typer.Typer(
-    cls=_Guarded,
+    cls=GuardedGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -113,6 +86,9 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
     chunk_tokens: ChunkTokens = None,
     gather: Gather = 0,
     as_json: AsJson = False,
+    updates: Annotated[
+        bool, typer.Option("--updates", help="One JSON object a line for every step that ends.")
+    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show calls, tokens, memory and time, and stop.")] = False,
     graph: Annotated[
         Path | None, typer.Option(help="With --plan: write its graph to this file, .svg or .mmd (Mermaid).")
@@ -126,16 +102,23 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
     fresh: Fresh = False,
 ) -> None:
     """Answer a question about documents."""
+    as_json = as_json or updates
     with _errors_as_json(as_json):
         settings = command_settings(model=model)
         if resume:
-            wish, model_path = _resumed(files or [], question, settings, as_json=as_json)
+            wish, model_path = _resumed(files or [], question, settings, as_json=as_json, updates=updates)
             settings = settings if model else command_settings(model=model_path)
         else:
             limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
             request = request_from(question, task, choice, strategy, chunk_tokens, gather, limits)
             wish = ask_command.Wish(
-                paths=tuple(files or ()), request=request, as_json=as_json, plan_only=plan, graph=graph, fresh=fresh
+                paths=tuple(files or ()),
+                request=request,
+                as_json=as_json,
+                updates=updates,
+                plan_only=plan,
+                graph=graph,
+                fresh=fresh,
             )
         code = ask_command.run_ask(wish, settings)
     raise typer.Exit(code)
@@ -269,23 +252,12 @@ def _errors_as_json(wanted: bool) -> Iterator[None]:
         raise
 
 
-def _resumed(files: list[str], question: str, settings: Settings, *, as_json: bool) -> tuple[ask_command.Wish, str]:
+def _resumed(
+    files: list[str], question: str, settings: Settings, *, as_json: bool, updates: bool
+) -> tuple[ask_command.Wish, str]:
     if len(files) > 1 or question:
         raise CallerError("--resume takes at most the run to resume: its files and question are known.")
-    return ask_command.resume_wish(files[0] if files else "", settings, as_json=as_json)
-
-
-def _innermost(error: BaseException) -> str:
-    """What went wrong at the bottom of a group of tasks that ended one another."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
-
-
-def _fail(error: LongfoldError) -> None:
-    typer.echo(f"longfold: {error}", err=True)
-    if logging.getLogger().isEnabledFor(logging.DEBUG):
-        logging.getLogger(__name__).debug("command.failed", exc_info=True)
+    return ask_command.resume_wish(files[0] if files else "", settings, as_json=as_json, updates=updates)
 
 
 def _version() -> str:
