@@ -44,6 +44,11 @@ class Coverage:
         kept = 1 - self.tokens_left_out / self.document_tokens if self.tokens_left_out else 1.0
         return kept * self.chunks_read / self.chunks if self.chunks else 1.0
 
+    @property
+    def nothing_read(self) -> bool:
+        """True if every chunk failed: the answer then says nothing about the document."""
+        return bool(self.failed_chunks) and not self.chunks_read
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:

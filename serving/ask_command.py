@@ -13,11 +13,16 @@ from typing import Any
 
 from pipeline.answer import Answer
 from pipeline.document import Document
-from pipeline.errors import CallerError, CapacityError, LongfoldError, NothingToResume
+from pipeline.errors import CallerError, CapacityError, NothingToResume
+from pipeline.events import Event
 from pipeline.journal import Journal
 from pipeline.load_document import STDIN, load_documents
 from pipeline.run import Limits, Plan, Request
-from serving.live_display import Display, make_display
+from pipeline.strategies.summarize import LANGCHAIN
+from pipeline.updates_view import LANGGRAPH, OURS, UpdatesView
+from serving.draw_flowchart import draw_flowchart
+from serving.live_display import Display, Feed, make_display
+from serving.read_flowchart import read_flowchart
 from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
 from serving.session import OpenModel, Session, SpeedBook, bring_model, describe_model, open_session
 from serving.settings import Settings
@@ -33,7 +38,11 @@ class Wish:
     request: Request
     """Its question is empty if the user is to be prompted."""
     as_json: bool = False
+    updates: bool = False
+    """Beside `as_json`: a line for every step that ends, and the result as the last of them."""
     plan_only: bool = False
+    graph: Path | None = None
+    """Where the plan's graph is written, in the format that the name's ending says."""
     fresh: bool = False
     run: str = ""
     """The run that is resumed, if one is."""
@@ -57,6 +66,7 @@ def run_ask(wish: Wish, settings: Settings) -> int:
     display = make_display(sys.stderr, silent=wish.as_json)
     try:
         _require_question(wish)
+        _check_graph(wish)
         document = load_documents(wish.paths, sys.stdin.buffer if STDIN in wish.paths else None, warn=display.say)
         if wish.document_sha256 not in ("", document.sha256):
             display.say("The document has changed since; what is unchanged is taken from the journal.")
@@ -74,7 +84,7 @@ def run_ask(wish: Wish, settings: Settings) -> int:
         display.close()
 
 
-def resume_wish(run: str, settings: Settings, *, as_json: bool) -> tuple[Wish, str]:
+def resume_wish(run: str, settings: Settings, *, as_json: bool, updates: bool = False) -> tuple[Wish, str]:
     """What the interrupted run `run` (empty: the latest) was asked, and of which model."""
     journal = Journal(settings.cache_dir / "journal.sqlite")
     try:
@@ -96,6 +106,7 @@ def resume_wish(run: str, settings: Settings, *, as_json: bool) -> tuple[Wish, s
         paths=paths,
         request=Request(**request),
         as_json=as_json,
+        updates=updates,
         run=record.run_id,
         document_sha256=record.request["document"],
     )
@@ -109,8 +120,27 @@ def _require_question(wish: Wish) -> None:
         raise CallerError("There is no question; give one with --question.")
 
 
+def _check_graph(wish: Wish) -> None:
+    if wish.graph is None:
+        return
+    if not wish.plan_only:
+        raise CallerError("--graph writes the plan's graph; give --plan with it.")
+    if wish.graph.suffix not in (".svg", ".mmd"):
+        raise CallerError("--graph takes a name that ends in .svg for a drawing or in .mmd for Mermaid text.")
+
+
+def _write_graph(plan: Plan, path: Path) -> None:
+    text = draw_flowchart(read_flowchart(plan.graph)) if path.suffix == ".svg" else f"{plan.graph}\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CallerError(f"The graph cannot be written to {path}: {error.strerror}.") from error
+
+
 def _show_plan(wish: Wish, document: Document, model: OpenModel, speeds: SpeedBook) -> None:
     plan = model.plan(document, wish.request)
+    if wish.graph is not None:
+        _write_graph(plan, wish.graph)
     profile = model.profile
     speed = speeds.find(profile.fingerprint)
     if wish.as_json:
@@ -137,7 +167,8 @@ def _ask_once(asking: _Asking) -> int:
         return INTERRUPTED
     asking.session.journal.finish_run(run_id)
     if wish.as_json:
-        print_json(_result_record(asking, answer, run_id))
+        record = _result_record(asking, answer, run_id)
+        print_json({"answer": record} if wish.updates else record)
     else:
         _show_answer(answer, asking.document)
     return exit_code_of(answer)
@@ -172,7 +203,19 @@ def _ask_again_and_again(asking: _Asking) -> int:
 
 def _answer(asking: _Asking, request: Request) -> Answer:
     with asking.display.watch(asking.document) as feed:
-        return asking.runner.run(asking.session.ask(asking.document, request, feed, fresh=asking.wish.fresh))
+        told = _tell_updates(request.strategy) if asking.wish.updates else feed
+        return asking.runner.run(asking.session.ask(asking.document, request, told, fresh=asking.wish.fresh))
+
+
+def _tell_updates(strategy: str) -> Feed:
+    """Prints each step as it ends; those of LangGraph's schedule under the names that its guide gives them."""
+    view = UpdatesView(LANGGRAPH if strategy == LANGCHAIN.name else OURS)
+
+    def tell(event: Event) -> None:
+        for node, update in view.add(event):
+            print_json({node: update})
+
+    return tell
 
 
 def faster_text(seconds: float, first_s: float) -> str:
@@ -184,8 +227,7 @@ def faster_text(seconds: float, first_s: float) -> str:
 
 def exit_code_of(answer: Answer) -> int:
     """0 for an answer and for an explicit "the document does not say"; that nothing could be read is a failure."""
-    failed = answer.coverage.failed_chunks
-    return CapacityError.exit_code if failed and not answer.coverage.chunks_read else 0
+    return CapacityError.exit_code if answer.coverage.nothing_read else 0
 
 
 def _show_answer(answer: Answer, document: Document) -> None:
@@ -193,12 +235,11 @@ def _show_answer(answer: Answer, document: Document) -> None:
 
 
 def _result_record(asking: _Asking, answer: Answer, run_id: str) -> dict[str, Any]:
-    profile = asking.session.model.profile
     return {
         "question": asking.wish.request.question,
         **answer_record(answer, asking.document),
         "document": document_record(asking.document),
-        "model": {"name": profile.name, "fingerprint": profile.fingerprint, "context_tokens": profile.context_tokens},
+        "model": model_record(asking.session.model),
         "run": run_id,
     }
 
@@ -223,13 +264,13 @@ def _how_to_resume(wish: Wish, run_id: str, journal: Journal) -> str:
     return f"Interrupted; what was completed is kept. To go on: longfold ask --resume {run_id}"
 
 
-def error_record(error: LongfoldError) -> dict[str, Any]:
-    """What `--json` prints in place of an answer."""
-    return {"error": {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}}
+def model_record(model: OpenModel) -> dict[str, Any]:
+    profile = model.profile
+    return {"name": profile.name, "fingerprint": profile.fingerprint, "context_tokens": profile.context_tokens}
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    print(json.dumps(record))  # noqa: T201  # ASCII: no output encoding can break it
+    print(json.dumps(record), flush=True)  # noqa: T201  # ASCII: no output encoding can break it
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -36,7 +36,7 @@ def estimate(model: OpenModel, document: Document, request: Request, tokens_per_
     Raises CallerError for a request that cannot be served.
     """
     plan = model.plan(document, request)
-    low, high = _seconds(plan, request, tokens_per_s)
+    low, high = plan_seconds(plan, request, tokens_per_s)
     return Estimate(
         strategy=plan.strategy,
         reason=plan.reason,
@@ -51,8 +51,8 @@ def estimate(model: OpenModel, document: Document, request: Request, tokens_per_
     )
 
 
-def _seconds(plan: Plan, request: Request, tokens_per_s: float | None) -> tuple[float | None, float | None]:
-    """The request's limits shorten reading; what comes after it is short."""
+def plan_seconds(plan: Plan, request: Request, tokens_per_s: float | None) -> tuple[float | None, float | None]:
+    """Least and most, as in `Estimate`. The request's limits shorten reading; what comes after it is short."""
     if not tokens_per_s:
         return None, None
     most_s = request.limits.wall_time_s

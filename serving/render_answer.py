@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.answer import Answer, Coverage
 from pipeline.document import Document, Span
+from pipeline.errors import LongfoldError
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import Stage, Usage
 from pipeline.run import Plan
@@ -176,6 +177,11 @@ def answer_record(answer: Answer, document: Document) -> dict[str, Any]:
         "stopped_by": answer.stopped_by,
         "warnings": list(answer.warnings),
     }
+
+
+def error_record(error: LongfoldError) -> dict[str, Any]:
+    """What `--json` prints in place of an answer."""
+    return {"error": {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}}
 
 
 def document_record(document: Document) -> dict[str, Any]:

@@ -2,90 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.calibrate import Calibration
-from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import OutOfMemory
-from pipeline.gate_chunks import GateSettings
-from pipeline.journal import Journal
 from pipeline.model import Call
-from pipeline.scripted_model import Reply, Script, ScriptedModel
-from pipeline.tokenizer import Tokenizer
+from pipeline.scripted_model import Reply
 from serving import ask_command
 from serving.cli import app
-from serving.models.model_profile import Geometry, ModelProfile
-from serving.session import OpenModel, Session, SpeedBook
-from serving.settings import Settings
-from tests.factories import fact_document, make_tokenizer, reading_script
-
-FACT = "The keeper's name is Anna Torv."
-GEOMETRY = Geometry(layers=2, kv_heads=2, head_dim=8, dtype_bytes=2, window_tokens=8192)
-PROFILE = ModelProfile(
-    path=Path("scripted"),
-    name="scripted",
-    context_tokens=8192,
-    chunk_tokens=800,
-    geometry=GEOMETRY,
-    weights_bytes=0,
-    gate=GateSettings(enabled=True, keep_margin=2.0, keep_at_least=2, clear_score=4.0),
-    calibration=Calibration(),
-    fingerprint="scripted",
-)
-
-
-class ScriptedOpenModel(OpenModel):
-    @property
-    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
-        return make_tokenizer()
-
-
-@dataclass
-class Stage:
-    """What the command runs on in these tests."""
-
-    cache_dir: Path
-    document: Path
-    script: Script
-    model: ScriptedModel | None = None
-    opened: int = 0
-
-    def run(self, *arguments: str, stdin: str = "") -> Any:
-        return CliRunner().invoke(app, ["ask", *arguments], input=stdin)
-
-
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    document = tmp_path / "harbour.txt"
-    document.write_text(fact_document({7: FACT}, paragraphs=30).text)
-    prepared = Stage(
-        cache_dir=tmp_path / "cache", document=document, script=reading_script(make_tokenizer(), [(FACT, "Anna Torv")])
-    )
-    monkeypatch.setenv("LONGFOLD_CACHE_DIR", str(prepared.cache_dir))
-
-    @contextmanager
-    def open_session(settings: Settings, model: OpenModel, report: object) -> Iterator[Session]:
-        prepared.opened += 1
-        prepared.model = ScriptedModel(prepared.script)
-        journal = Journal(settings.cache_dir / "journal.sqlite")
-        yield Session(
-            model=model,
-            dispatcher=InlineDispatcher(prepared.model),
-            journal=journal,
-            speeds=SpeedBook(settings.cache_dir),
-        )
-        journal.close()
-
-    monkeypatch.setattr(ask_command, "open_session", open_session)
-    monkeypatch.setattr(ask_command, "bring_model", lambda settings, report: ScriptedOpenModel(PROFILE))
-    return prepared
+from tests.factories import fact_document
+from tests.unit.command_stage import FACT, Stage
 
 
 def test_the_answer_comes_with_its_quote_and_where_it_stands(stage: Stage) -> None:

@@ -36,9 +36,10 @@ def test_every_suite_and_size_is_documented(name: str) -> None:
     assert re.search(rf"`{name}[`=]", BENCHMARKS)
 
 
-def test_every_option_of_ask_is_documented() -> None:
-    ask = typer.main.get_command(app).commands["ask"]  # type: ignore[attr-defined]
-    options = {option for parameter in ask.params for option in parameter.opts if option.startswith("--")}
+@pytest.mark.parametrize("name", ["ask", "compare"])
+def test_every_option_of_the_commands_that_ask_is_documented(name: str) -> None:
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
     assert {option for option in options if f"`{option}`" not in USAGE} == set()
 
 

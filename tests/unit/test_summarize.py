@@ -20,7 +20,7 @@ from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
 from pipeline.run import Limits, Request, Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
-from pipeline.strategies.summarize.updates_view import LANGGRAPH_STEPS, updates
+from pipeline.updates_view import LANGGRAPH, updates
 from tests.factories import make_resources, make_tokenizer
 
 PARAGRAPH = "Day {}. " + "The boats lay still in the harbour that day. " * 16 + "\n\n"
@@ -276,7 +276,7 @@ async def test_langchain_published_call_counts(chunks: int, calls: int) -> None:
 async def test_langchain_published_step_names() -> None:
     events: list[Event] = []
     await run(of_length(100), 14, events=events, strategy="langchain")
-    steps = list(updates(events, LANGGRAPH_STEPS))
+    steps = list(updates(events, LANGGRAPH))
     assert [node for node, _ in steps] == [
         *["generate_summary"] * 14,
         "collect_summaries",
@@ -297,7 +297,7 @@ async def test_langchain_second_published_trace_collapses_twice() -> None:
         Reply(text=json.dumps({"answer": "c" * 90})),
     )
     await ask(document_of(14), summarizing("langchain"), resources)
-    nodes = [node for node, _ in updates(events, LANGGRAPH_STEPS)]
+    nodes = [node for node, _ in updates(events, LANGGRAPH)]
     assert nodes.count("collapse_summaries") == 2
     assert nodes[-1] == "generate_final_summary"
 
