@@ -40,19 +40,19 @@ class DemoQuestion:
 
 QUESTIONS = (
     DemoQuestion(
-        question="In which Python version were underscores first allowed in numeric literals?",
-        expected="3.6",
-        stated="Underscores are now allowed for grouping",
-    ),
-    DemoQuestion(
-        question="Since which Python version is hash randomization enabled by default?",
-        expected="3.3",
-        stated="Hash randomization is enabled by default",
+        question="Which exception does an assert statement raise when its condition is false?",
+        expected="AssertionError",
+        stated="raise AssertionError",
     ),
     DemoQuestion(
         question='Since which Python version may "/" in a function definition indicate positional-only parameters?',
         expected="3.8",
         stated='The "/" function parameter syntax may be used',
+    ),
+    DemoQuestion(
+        question="Since which Python version is hash randomization enabled by default?",
+        expected="3.3",
+        stated="Hash randomization is enabled by default",
     ),
 )
 """The first two whose facts stand in the part that is read are asked."""
