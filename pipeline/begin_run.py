@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.calibrate import Calibration
 from pipeline.chunk_account import ChunkAccount
 from pipeline.document import Document
 from pipeline.errors import QuestionTooLong
@@ -48,6 +49,10 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         return self.resources.tokenizer
 
+    @property
+    def calibration(self) -> Calibration:
+        return self.resources.calibration.for_task(self.task.name)
+
     def split(self, room_tokens: int, *, usual_tokens: int | None = None) -> None:
         """Cut the document so that each chunk, with what is gathered around it, takes at most `room_tokens`.
 
@@ -74,7 +79,7 @@ class Run:
 
     def judge(self, finding: Finding) -> Finding:
         """Fill in the probability of a finding that no gate and no support check has seen: the words alone decide."""
-        return judge_finding(finding, None, self.resources.calibration)
+        return judge_finding(finding, None, self.calibration)
 
 
 def begin_run(document: Document, request: Request, resources: Resources) -> Run:

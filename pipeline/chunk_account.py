@@ -39,7 +39,8 @@ class ChunkAccount:
 
     @property
     def unread(self) -> list[int]:
-        return [chunk.index for chunk in self.chunks if chunk.index not in self.read | self.failed.keys()]
+        known = self.read | self.failed.keys()
+        return [chunk.index for chunk in self.chunks if chunk.index not in known]
 
     def add_read(self, index: int, finding: Finding | None) -> None:
         """The chunk was read, whatever failed before; `finding` is what it said, if anything."""

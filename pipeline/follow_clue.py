@@ -10,6 +10,7 @@ many calls as a gate keeps at least, and only where the run would have ended wit
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from pipeline.finding import Alignment, Evidence, Finding
@@ -19,10 +20,11 @@ from pipeline.read_chunks import Reading
 
 async def follow_clue(reading: Reading) -> list[Finding]:
     """Findings that rest on the clue and on a chunk read with it; empty if there is no clue or it leads nowhere."""
-    clue = _find_clue(reading)
+    # Every word of the document is looked at, which takes seconds for a long one; calls and heartbeats go on meanwhile.
+    clue = await asyncio.to_thread(_find_clue, reading)
     if clue is None:
         return []
-    nearest = _nearest_chunks(reading, clue)
+    nearest = await asyncio.to_thread(_nearest_chunks, reading, clue)
     return await _with_clue(reading, clue).read_some(nearest[: reading.run.resources.gate.keep_at_least])
 
 

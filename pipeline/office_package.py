@@ -42,7 +42,7 @@ class OfficePackage:
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
-            raise DocumentUnreadable(f"is a damaged Office file ({error}); save it again first.") from error
+            raise _damaged(error) from error
         self._parts = {entry.filename: entry for entry in self._archive.infolist()}
         self._left_bytes = TOTAL_BYTES
         if len(self._parts) > MOST_PARTS:
@@ -86,13 +86,18 @@ class OfficePackage:
                     self._check(entry, unpacked)
                     yield piece
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
-            raise DocumentUnreadable(f"is a damaged Office file ({error}); save it again first.") from error
+            raise _damaged(error) from error
 
     def _check(self, entry: zipfile.ZipInfo, unpacked_bytes: int) -> None:
         if unpacked_bytes > PART_BYTES or self._left_bytes < 0:
             raise _too_much(f"more than {PART_BYTES >> 20} MiB in {entry.filename[:80]}")
         if unpacked_bytes > max(_RATIO_COUNTS_FROM_BYTES, MOST_RATIO * entry.compress_size):
             raise _too_much(f"{entry.filename[:80]} unpacked to more than {MOST_RATIO} times its size")
+
+
+def _damaged(error: Exception) -> DocumentUnreadable:
+    """NotImplementedError is how `zipfile` refuses a compression or a version of the format that it does not know."""
+    return DocumentUnreadable(f"is a damaged Office file ({error}); save it again first.")
 
 
 def _too_much(what: str) -> DocumentUnreadable:

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import tee
 
 from pipeline.begin_run import Run
-from pipeline.calibrate import Calibration
 from pipeline.chunk_account import LIMIT_REACHED
 from pipeline.complete_parsed import complete, read_or_ask_again
 from pipeline.events import ChunkGated, StageStarted
@@ -51,10 +50,6 @@ class Reading:
         gate = self.run.resources.gate
         wanted = self.run.request.use_gate and gate.enabled and self.run.task.gated
         return wanted and len(self.run.chunks) > gate.keep_at_least
-
-    @property
-    def calibration(self) -> Calibration:
-        return self.run.resources.calibration.for_task(self.run.task.name)
 
     async def read_all(self) -> None:
         """Read every chunk once; each is resolved on the frontier when this returns."""
@@ -157,7 +152,7 @@ class Reading:
             call = support_call(finding, run.question_ids, run.task, run.tokenizer)
             outcome = await complete(run.resources.budget.prove(call), run.meter)
             support = outcome if isinstance(outcome, Completion) else None
-        return judge_finding(finding, support, self.calibration)
+        return judge_finding(finding, support, self.run.calibration)
 
     def _is_kept(self, finding: Finding) -> bool:
-        return self.run.task.free_text or finding.probability >= self.calibration.keep_probability
+        return self.run.task.free_text or finding.probability >= self.run.calibration.keep_probability
