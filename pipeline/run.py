@@ -43,6 +43,8 @@ class Request:
     """Tokens of the text before and after each chunk that are shown beside it, with the headings above; 0: none."""
     use_gate: bool = True
     use_support_check: bool = True
+    settle_conflicts: bool = True
+    """Findings that contradict each other are compared two by two, instead of weighed in one call."""
     copy_quotes: bool = False
     """The model copies quotes, which are then located, instead of naming sentence numbers."""
     best_first: bool = True

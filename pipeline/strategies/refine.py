@@ -19,11 +19,12 @@ from pipeline.events import StageStarted
 from pipeline.finding import Finding
 from pipeline.map_chunks import MOST_QUOTES, evidence_of
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one, same_answer
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import NO_CHUNK, Chunk
 from pipeline.structured_output import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
 from pipeline.tasks import Task
+from pipeline.words import same_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,10 @@ from pipeline.document import Span
 from pipeline.errors import InternalError
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import Call, Stage
-from pipeline.reduce_findings import same_answer
 from pipeline.render_findings import RENDERED_TOKENS, render_finding
 from pipeline.scripted_model import Reply, Script, ScriptedModel
 from pipeline.tasks import load_task
+from pipeline.words import same_answer
 from tests.factories import make_call, make_resources, make_tokenizer
 
 

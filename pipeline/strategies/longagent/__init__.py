@@ -18,7 +18,7 @@ from pipeline.document import Document
 from pipeline.events import StageStarted
 from pipeline.finding import Finding
 from pipeline.model import CallFailed, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude, conclude_from_one, same_answer
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude, conclude_from_one
 from pipeline.run import Plan, Request, Resources
 from pipeline.strategies.longagent.ask_members import (
     ask_members,
@@ -41,7 +41,7 @@ from pipeline.strategies.longagent.lead_members import (
     most_condensing_calls,
     rephrase,
 )
-from pipeline.words import answer_key
+from pipeline.words import answer_key, same_answer
 
 CHUNK_TOKENS = 2000
 """The largest of the paper's ablation, and the one that invents least."""
