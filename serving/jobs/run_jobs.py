@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.errors import CapacityError
-from serving.jobs.job import JobState, Lane, RunnerStatus
+from serving.jobs.job import Claim, Lane, RunnerStatus
 from serving.jobs.job_run import Bench, JobRun, Stop
 from serving.jobs.job_store import JobStore
 from serving.jobs.lease_watch import LEASE_S, LeaseWatch
@@ -165,18 +165,19 @@ class JobRunner:
             await _pause(self._idle, pause_s)
 
     async def _beat(self) -> None:
-        runs = list(self._runs.values())
-        renewed = await self._store.beat([run.claim for run in runs])
-        for run in runs:
-            if run.claim.job.id not in renewed:
-                run.stop(Stop.LOST)
+        await self._heed(self._store.beat)
 
     async def _listen(self) -> None:
-        for run in list(self._runs.values()):
-            job = await self._store.find(run.claim.job.id, run.claim.job.owner)
-            if job is None or job.fence != run.claim.fence or job.state is not JobState.RUNNING:
+        await self._heed(self._store.look_at_leases)
+
+    async def _heed(self, ask: Callable[[Sequence[Claim]], Awaitable[Mapping[str, bool]]]) -> None:
+        """Stop the runs whose leases are lost, or that are to be cancelled."""
+        runs = list(self._runs.values())
+        held = await ask([run.claim for run in runs])
+        for run in runs:
+            if run.claim.job.id not in held:
                 run.stop(Stop.LOST)
-            elif job.cancel_requested:
+            elif held[run.claim.job.id]:
                 run.stop(Stop.CANCELLED)
 
     async def _report(self) -> None:
