@@ -78,7 +78,7 @@ async def open_gateway(settings: Settings, database: Database, model: OpenModel)
     if not loopback_only and not await keys.any_keys():
         raise SettingInvalid(
             f"Without a key, only this machine is served, and LONGFOLD_HOST is {settings.host}. "
-            "Create a key first: `longfold keys create --name NAME`."
+            "Create a key first: `longfold keys create NAME`."
         )
     return Gateway(
         settings=settings,

@@ -27,12 +27,15 @@ from serving.jobs.job_store import JobStore
 from serving.jobs.lease_watch import LEASE_S, LeaseWatch
 from serving.jobs.pulse import CANARY_IDLE_S, Pulse
 from serving.jobs.work import Documents
+from serving.models.model_profile import ModelProfile
 from serving.session import Session
 
 _LOG = logging.getLogger(__name__)
 
 ReplicaStats = Callable[[], Sequence[Mapping[str, Any]]]
 """`ReplicaStats` of every replica as JSON types; may wait for them."""
+
+PLACES: Mapping[Lane, int] = {Lane.LONG: 2, Lane.SHORT: 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +53,23 @@ class Pace:
     canary_idle_s: float = CANARY_IDLE_S
 
 
+def new_status(profile: ModelProfile) -> RunnerStatus:
+    """Of a runner of this process that is about to start."""
+    return RunnerStatus(
+        id=f"{os.getpid()}-{secrets.token_hex(4)}",
+        pid=os.getpid(),
+        beat=0,
+        ready=False,
+        since_unix_s=time.time(),
+        message="starting",
+        model=profile.name,
+        model_fingerprint=profile.fingerprint,
+        context_tokens=profile.context_tokens,
+    )
+
+
 class JobRunner:
-    """Runs jobs of two lanes, so many of each at once."""
+    """Runs jobs until it is stopped."""
 
     def __init__(
         self,
@@ -59,13 +77,15 @@ class JobRunner:
         documents: Documents,
         session: Session,
         *,
-        long_jobs: int = 2,
-        short_jobs: int = 4,
+        places: Mapping[Lane, int] = PLACES,
         shared_cache: bool = False,
         replica_stats: ReplicaStats = tuple,
         pace: Pace | None = None,
+        status: RunnerStatus | None = None,
     ) -> None:
-        self.runner_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        """`places`: jobs of each lane at once. `status`: what this runner has told of itself while it started."""
+        self._status = status or new_status(session.model.profile)
+        self.runner_id = self._status.id
         self._pace = pace or Pace()
         self._pulse = Pulse(session.dispatcher, idle_s=self._pace.canary_idle_s)
         self._session = replace(session, dispatcher=self._pulse)
@@ -77,12 +97,11 @@ class JobRunner:
             shared_cache=shared_cache,
         )
         self._store = store
-        self._places = {Lane.LONG: long_jobs, Lane.SHORT: short_jobs}
+        self._places = places
         self._watch = LeaseWatch(lease_s=self._pace.lease_s)
         self._replica_stats = replica_stats
         self._replicas: tuple[Mapping[str, Any], ...] = ()
         self._runs: dict[str, JobRun] = {}
-        self._reports = 0
         self._stopping = asyncio.Event()
         """No job is claimed any more."""
         self._idle = asyncio.Event()
@@ -181,21 +200,16 @@ class JobRunner:
                 run.stop(Stop.CANCELLED)
 
     async def _report(self) -> None:
-        self._reports += 1
-        profile = self._session.model.profile
-        await self._store.report_runner(
-            RunnerStatus(
-                id=self.runner_id,
-                pid=os.getpid(),
-                beat=self._reports,
-                ready=self._pulse.ready and not self._stopping.is_set(),
-                message=self._message(),
-                model=profile.name,
-                model_fingerprint=profile.fingerprint,
-                context_tokens=profile.context_tokens,
-                replicas=self._replicas,
-            )
+        before, ready = self._status, self._pulse.ready and not self._stopping.is_set()
+        self._status = replace(
+            before,
+            beat=before.beat + 1,
+            ready=ready,
+            since_unix_s=before.since_unix_s if ready == before.ready else time.time(),
+            message=self._message(),
+            replicas=self._replicas,
         )
+        await self._store.report_runner(self._status)
 
     def _message(self) -> str:
         if self._stopping.is_set():

@@ -186,7 +186,7 @@ async def test_a_cancelled_job_pays_for_what_it_used(rig: Rig, start: Start) -> 
 async def test_a_short_job_does_not_wait_for_the_long_ones(rig: Rig, start: Start) -> None:
     script = reader()
     model = ScriptedModel(lambda call, times: script(call, times) if call.stage is Stage.DIRECT else Reply(stalls=True))
-    start(rig.runner(model, long_jobs=1, short_jobs=1))
+    start(rig.runner(model, places={Lane.LONG: 1, Lane.SHORT: 1}))
     long = [await rig.submit(story()) for _ in range(3)]
     await rig.reaches(long[0], lambda job: job.state is JobState.RUNNING)
     chat = await rig.submit(kind="chat", messages=({"role": "user", "content": "Hi"},), lane=Lane.SHORT)

@@ -245,6 +245,7 @@ async def test_runners_tell_how_they_are_and_are_forgotten(store: JobStore, cloc
         model_fingerprint="f",
         context_tokens=100,
         replicas=({"id": "a"},),
+        since_unix_s=1e9,
     )
     await store.report_runner(status)
     await store.report_runner(status)
