@@ -154,7 +154,7 @@ class JobRunner:
         try:
             claim = await self._store.claim(self.runner_id, lane, self._watch)
         except CapacityError as error:
-            _LOG.warning("job.claim_waits error=%s", type(error).__name__)
+            _LOG.warning("job.claim_waits", extra={"error": type(error).__name__})
             await _pause(self._stopping, 1.0)
             return False
         if claim is None:
@@ -163,7 +163,7 @@ class JobRunner:
         if (before := self._runs.get(claim.job.id)) is not None:  # our own, which we could not renew in time
             before.stop(Stop.LOST)
         self._runs[claim.job.id] = run
-        _LOG.info("job.claimed job=%s attempt=%d", claim.job.id, claim.job.attempt)
+        _LOG.info("job.claimed", extra={"job_id": claim.job.id, "attempt": claim.job.attempt})
         jobs.create_task(self._carry_out(run))
         return True
 
@@ -180,7 +180,7 @@ class JobRunner:
             try:
                 await step()
             except CapacityError as error:
-                _LOG.warning("runner.waits step=%s error=%s", step.__name__, type(error).__name__)
+                _LOG.warning("runner.waits", extra={"step": step.__name__, "error": type(error).__name__})
             await _pause(self._idle, pause_s)
 
     async def _beat(self) -> None:

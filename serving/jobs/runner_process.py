@@ -18,6 +18,7 @@ from serving.jobs.job_store import JobStore
 from serving.jobs.migrate import check_schema
 from serving.jobs.run_jobs import JobRunner, new_status
 from serving.jobs.tell_start import told_start
+from serving.json_log import configure_json_log
 from serving.session import Session, bring_model, open_session
 from serving.settings import Settings
 
@@ -30,6 +31,7 @@ def run_runner(settings: Settings, *, parent_pid: int = 0, report: Callable[[str
     With `parent_pid`, also until that process is no longer the parent. The cluster stays: its keeper is a process of
     its own, so that the next runner finds the model loaded.
     """
+    configure_json_log(settings.log_level)
     model = bring_model(settings, report)
     asyncio.run(_check_database(settings))
     status = new_status(model.profile)

@@ -78,4 +78,4 @@ class _Telling:
             else:
                 await store.forget_runner(self._status.id)
         except LongfoldError as error:
-            _LOG.warning("runner.start_untold error=%s", type(error).__name__)
+            _LOG.warning("runner.start_untold", extra={"error": type(error).__name__})

@@ -20,10 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.errors import OutOfMemory
 from serving.api.health import STANDS_STILL_S, RunnerWatch
-from serving.api.request_log import JsonLines
 from serving.jobs.job import JobState, RunnerStatus
 from serving.jobs.run_jobs import new_status
 from serving.jobs.tell_start import told_start
+from serving.json_log import JsonLines
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 from tests.api.rig import until
 
