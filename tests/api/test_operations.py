@@ -147,6 +147,23 @@ async def test_the_frameworks_errors_have_the_same_shape(
         assert "GET" in answer.headers["allow"]
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:estimate", "/v1/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff", b'{"question": "\xff"}', b"[" * 100_000, b'{"n": ' + b"9" * 5000], ids=range(5)
+)
+async def test_what_is_not_json_is_called_so_on_every_route(rig: Rig, path: str, body: bytes) -> None:
+    answer = await rig.client.post(path, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"5"])
+async def test_a_body_that_is_no_object_is_told_what_to_be(rig: Rig, body: bytes) -> None:
+    answer = await rig.client.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
+    untyped = await rig.client.post("/v1/jobs", content=b'{"question": "Who?", "text": "Ada."}')
+    for each in (answer, untyped):
+        assert (each.status_code, "application/json" in each.json()["error"]["message"]) == (422, True)
+
+
 async def test_a_long_body_is_refused_while_it_is_read(rig: Rig) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"question": "Why?", "text": "'
