@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
@@ -28,6 +29,8 @@ log = logging.getLogger("longfold.health")
 LOOK_EVERY_S = 2.0
 STANDS_STILL_S = 10.0
 """Five beats; as long as a lease."""
+ROOM_BYTES = 1 << 20
+"""A write to the database may take so much on its way."""
 
 
 class RunnerWatch:
@@ -116,6 +119,9 @@ async def readyz(request: Request, gateway: CurrentGateway) -> Response:
     """200 if a question asked now would be answered; else 503, and `missing` says why not."""
     watch: RunnerWatch = request.app.state.runners
     missing = ["The gateway is stopping."] if gateway.stopping.is_set() else watch.missing()
+    if shutil.disk_usage(gateway.settings.state_dir).free < ROOM_BYTES:
+        # A runner that can write nothing seems to be dead, so this comes first.
+        missing = [f"The disk of {gateway.settings.state_dir} is full; jobs wait until there is room.", *missing]
     body = Readiness(
         status="not ready" if missing else "ready",
         missing=missing,

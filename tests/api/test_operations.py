@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import shutil
 import sqlite3
 import threading
 import time
@@ -19,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.errors import OutOfMemory
-from serving.api.health import STANDS_STILL_S, RunnerWatch
+from serving.api.health import ROOM_BYTES, STANDS_STILL_S, RunnerWatch
 from serving.jobs.job import JobState, RunnerStatus
 from serving.jobs.run_jobs import new_status
 from serving.jobs.tell_start import told_start
@@ -272,6 +273,18 @@ async def test_a_start_that_failed_leaves_its_reason_and_one_that_was_interrupte
     assert [runner.message for runner in await rig.store.runners()] == ["it did not start: ValueError"]
     await asyncio.to_thread(fail, KeyboardInterrupt())
     assert await rig.store.runners() == []
+
+
+async def test_a_full_disk_is_named_before_the_runner_that_cannot_write(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = shutil.disk_usage(rig.folder)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: used._replace(free=ROOM_BYTES - 1))
+    answer = await rig.client.get("/readyz")
+    first, second = answer.json()["missing"]
+    assert answer.status_code == 503
+    assert first == f"The disk of {rig.folder / 'state'} is full; jobs wait until there is room."
+    assert "runner" in second
 
 
 async def test_not_ready_without_its_database(rig: Rig) -> None:
