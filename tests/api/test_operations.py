@@ -288,7 +288,7 @@ async def test_a_full_disk_is_named_before_the_runner_that_cannot_write(
 
 
 async def test_not_ready_without_its_database(rig: Rig) -> None:
-    with sqlite3.connect(rig.folder / "state" / "longfold.sqlite") as connection:
+    with sqlite3.connect(rig.folder / "state" / "longfold.sqlite", timeout=30) as connection:
         connection.execute("ALTER TABLE runners RENAME TO gone")
     await rig.app.state.runners.look()
     answer = await rig.client.get("/readyz")
