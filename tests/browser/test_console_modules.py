@@ -112,3 +112,23 @@ async def test_what_was_read_differs_from_what_was_not_at_any_width(serve: Serve
         for gated, *read in told:
             assert gated > 5
             assert min(read) > 25, (scheme, told)
+
+
+async def test_on_a_phone_the_bar_holds_its_button_and_why_the_service_is_not_ready(
+    serve: ServeConsole, open_page: OpenPage
+) -> None:
+    page = await open_page((await serve(reader())).url)
+    await page.set_viewport_size({"width": 390, "height": 844})
+    told = await page.evaluate(
+        """() => {
+            const service = document.getElementById("service");
+            service.textContent = "No runner is alive; the last one said: it did not start: no memory. Start one.";
+            const box = (element) => element.getBoundingClientRect();
+            const [bar, button] = [box(document.querySelector(".top")), box(document.getElementById("key-button"))];
+            return { inside: button.top >= bar.top && button.bottom <= bar.bottom, button: button.height,
+                     cut: service.scrollHeight - service.clientHeight, over: document.body.scrollWidth - innerWidth };
+        }"""
+    )
+    assert told["inside"], told
+    assert told["button"] < 50, "in one line"
+    assert (told["cut"] <= 0, told["over"] <= 0) == (True, True), told
