@@ -216,7 +216,9 @@ class JobRunner:
             return "stopping"
         if not self._pulse.ready:
             return self._pulse.trouble or "the model does not answer"
-        return f"running {len(self._runs)} jobs" if self._runs else "waiting for work"
+        if not self._runs:
+            return "waiting for work"
+        return f"running {len(self._runs)} job{'s' if len(self._runs) > 1 else ''}"
 
     async def _ask_replicas(self) -> None:
         self._replicas = tuple(await asyncio.to_thread(self._replica_stats))
