@@ -26,6 +26,7 @@ from pipeline.journal import Journal
 from pipeline.scripted_model import ScriptedModel, seeded_script
 from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
+from serving.jobs.job import Lane
 from serving.jobs.job_store import JobStore
 from serving.jobs.run_jobs import JobRunner
 from serving.jobs.runner_process import run_until_ended
@@ -131,7 +132,9 @@ async def _run(settings: Settings, folder: Path, parent_pid: int) -> None:
         speeds=SpeedBook(settings.cache_dir),
     )
     files = FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20)
-    runner = JobRunner(JobStore(database), files, session, long_jobs=settings.long_jobs, short_jobs=settings.short_jobs)
+    runner = JobRunner(
+        JobStore(database), files, session, places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs}
+    )
     await run_until_ended(runner, parent_pid=parent_pid)
     session.journal.close()
     await database.close()

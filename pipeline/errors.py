@@ -125,7 +125,7 @@ class Overloaded(CapacityError):
 
 
 class OutOfDisk(CapacityError):
-    """The disk is full; free some space and run the command again."""
+    """The disk is full; free some space and try again."""
 
     retryable = False
 
