@@ -29,6 +29,8 @@ class BarPanel:
 
     title: str
     bars: Sequence[Bar]
+    full: float | None = None
+    """What a bar of full length stands for; None: the longest of them."""
 
 
 def draw_bars(title: str, panels: Sequence[BarPanel]) -> str:
@@ -36,7 +38,7 @@ def draw_bars(title: str, panels: Sequence[BarPanel]) -> str:
     parts: list[str] = [_text(12, 26, title, size=15)]
     top = _TOP
     for panel in panels:
-        most = max((max(bar.value, bar.high or 0.0) for bar in panel.bars), default=0.0) or 1.0
+        most = panel.full or max((max(bar.value, bar.high or 0.0) for bar in panel.bars), default=0.0) or 1.0
         parts.append(_text(12, top, panel.title, size=13))
         for place, bar in enumerate(panel.bars):
             parts += _draw_bar(bar, top + 12 + place * _ROW, most)

@@ -166,6 +166,7 @@ def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     panels = [
         BarPanel(
             title="right answers",
+            full=1.0,
             bars=[Bar(label=way, value=_right(own) / len(own), note=_answers(own)) for way, own in groups.items()],
         )
     ]
