@@ -115,16 +115,20 @@ async def _measure_block(load: _Load, number: int, long_jobs: int, advance: Call
         bench.results.add_unscored(key, reason)
         return
     first_s, whole_s = [chat.first_s for chat in whole], [chat.whole_s for chat in whole]
+    one_token_s = [chat.whole_s for chat in one_token]
     bench.results.add(
         key,
         part="block",
         round=number,
+        side=f"{long_jobs} long jobs",
         long_jobs=long_jobs,
+        whole_p50_s=round(_at(whole_s, 0.5), 3),
+        one_token_p50_s=round(_at(one_token_s, 0.5), 3),
         running=round(statistics.fmean(running), 2),
         jobs_completed=load.jobs.completed - completed,
         first_s=[round(seconds, 3) for seconds in first_s],
         whole_s=[round(seconds, 3) for seconds in whole_s],
-        one_token_s=[round(chat.whole_s, 3) for chat in one_token],
+        one_token_s=[round(seconds, 3) for seconds in one_token_s],
     )
     bench.say(f"round {number}, {long_jobs} long jobs: whole chat p50 {_at(whole_s, 0.5):.2f} s")
 
