@@ -86,7 +86,7 @@ class IdempotencyMismatch(CallerError):
 
 
 class WrongState(CallerError):
-    """The job's state does not allow this; look at its state first."""
+    """The state of the job or run does not allow this; look at its state first."""
 
 
 class DatabaseUnusable(CallerError):

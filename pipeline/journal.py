@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,12 @@ _TRY_AGAIN_S = 5.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (key TEXT PRIMARY KEY, completion TEXT NOT NULL, completed_s REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, request TEXT NOT NULL, started_s REAL NOT NULL,
-                                 finished_s REAL);
+                                 finished_s REAL, answer TEXT);
 CREATE TABLE IF NOT EXISTS checkpoints (run_id TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL,
                                         state TEXT NOT NULL, edited TEXT, paused INTEGER NOT NULL,
                                         origin TEXT NOT NULL, PRIMARY KEY (run_id, number));
 """
-_RUN_COLUMNS = "run_id, request, started_s, finished_s"
+_RUN_COLUMNS = "run_id, request, started_s, finished_s, answer"
 _CHECKPOINT_COLUMNS = "number, name, state, edited, paused, origin"
 _Statement = tuple[str, tuple[object, ...]]
 
@@ -46,6 +47,8 @@ class RunRecord:
     request: dict[str, Any]
     started_s: float
     finished_s: float | None
+    answer: str | None
+    """Its text, once the run is finished."""
 
 
 class Journal:
@@ -96,10 +99,12 @@ class Journal:
         self._write("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (key, record, time.time()))
 
     def start_run(self, run_id: str, request: dict[str, Any]) -> None:
-        self._write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, NULL)", (run_id, json.dumps(request), time.time()))
+        self._write(
+            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, NULL, NULL)", (run_id, json.dumps(request), time.time())
+        )
 
-    def finish_run(self, run_id: str) -> None:
-        self._write("UPDATE runs SET finished_s = ? WHERE run_id = ?", (time.time(), run_id))
+    def finish_run(self, run_id: str, answer: str = "") -> None:
+        self._write("UPDATE runs SET finished_s = ?, answer = ? WHERE run_id = ?", (time.time(), answer, run_id))
 
     def find_run(self, run_id: str = "") -> RunRecord | None:
         """The run with this id or unique beginning of one; without one, the latest that did not finish."""
@@ -114,8 +119,10 @@ class Journal:
             f"SELECT {_RUN_COLUMNS} FROM runs {where} ORDER BY started_s DESC",  # noqa: S608 fixed text
             values,
         )
-        for run_id, request, started_s, finished_s in rows:
-            yield RunRecord(run_id=run_id, request=json.loads(request), started_s=started_s, finished_s=finished_s)
+        for run_id, request, started_s, finished_s, answer in rows:
+            yield RunRecord(
+                run_id=run_id, request=json.loads(request), started_s=started_s, finished_s=finished_s, answer=answer
+            )
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """In the order of the steps."""
@@ -136,16 +143,17 @@ class Journal:
         self._commit(
             _insert_checkpoint(run_id, at),
             ("DELETE FROM checkpoints WHERE run_id = ? AND number > ?", (run_id, at.number)),
-            ("UPDATE runs SET finished_s = NULL WHERE run_id = ?", (run_id,)),
+            ("UPDATE runs SET finished_s = NULL, answer = NULL WHERE run_id = ?", (run_id,)),
         )
 
     def fork_run(self, run_id: str, fork_id: str, at: Checkpoint) -> None:
         """Begin `fork_id` with the request and the checkpoints of a run, up to the edited one. Raises OutOfDisk."""
         before = [checkpoint for checkpoint in self.checkpoints(run_id) if checkpoint.number < at.number]
-        inherited = [replace(checkpoint, origin=checkpoint.origin or run_id) for checkpoint in [*before, at]]
+        inherited = [replace(checkpoint, origin=checkpoint.origin or run_id) for checkpoint in before]
+        inherited.append(replace(at, origin=run_id))
         self._commit(
             (
-                f"INSERT INTO runs ({_RUN_COLUMNS}) SELECT ?, request, ?, NULL FROM runs WHERE run_id = ?",  # noqa: S608
+                f"INSERT INTO runs ({_RUN_COLUMNS}) SELECT ?, request, ?, NULL, NULL FROM runs WHERE run_id = ?",  # noqa: S608
                 (fork_id, time.time(), run_id),
             ),
             *(_insert_checkpoint(fork_id, checkpoint) for checkpoint in inherited),
@@ -180,6 +188,9 @@ def _connect(path: str) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.executescript(_SCHEMA)
+    if "answer" not in {row[1] for row in connection.execute("PRAGMA table_info(runs)")}:  # of an earlier version
+        with suppress(sqlite3.OperationalError):  # another process was faster
+            connection.execute("ALTER TABLE runs ADD COLUMN answer TEXT")
     return connection
 
 

@@ -53,7 +53,7 @@ def read_state(text: str, original: State, run: Run) -> State:
     except json.JSONDecodeError as error:
         raise StateInvalid(f"Line {error.lineno}, column {error.colno}: this is no JSON ({error.msg}).") from error
     known: dict[tuple[type, str], object] = {}
-    for part in parts(original):  # a quote that stands there twice is the first of them
+    for part in parts(original):  # what is there twice in the same words is the first of them
         known.setdefault(_key(type(part), _plain(part, run.tokenizer)), part)
     return cast("State", _Reader(run, known).read(type(original), value, "the state"))
 
@@ -157,10 +157,10 @@ class _Reader:
         if unchanged is not None:
             return unchanged
         shown = _shown(kind)
-        for name in shown.keys() ^ given.keys():
-            known = ", ".join(shown)
-            problem = "is missing" if name in shown else f"is not known here; the fields are {known}"
-            raise StateInvalid(f"{where}: {name!r} {problem}.")
+        if unknown := [name for name in given if name not in shown]:
+            raise StateInvalid(f"{where}: {unknown[0]!r} is not known here; the fields are {', '.join(shown)}.")
+        if missing := [name for name in shown if name not in given]:
+            raise StateInvalid(f"{where}: {missing[0]!r} is missing.")
         if kind is Evidence:
             return self._locate(given, where)
         if kind is Finding:

@@ -67,7 +67,7 @@ def answer_lines(answer: Answer, document: Document) -> Iterator[str]:
         yield ""
         yield "Other parts of the document say otherwise"
         for finding in answer.conflicts:
-            yield from _conflict_lines(finding, document)
+            yield from finding_lines(finding, document)
     if answer.coverage.failed_chunks or answer.warnings:
         yield ""
         yield from (f"Warning: {printable(warning)}" for warning in answer.warnings)
@@ -204,7 +204,8 @@ def _evidence_lines(label: str, evidence: Evidence, document: Document) -> Itera
     yield f"{' ' * len(label)} {where}{_FOUND_AS[evidence.alignment]}"
 
 
-def _conflict_lines(finding: Finding, document: Document) -> Iterator[str]:
+def finding_lines(finding: Finding, document: Document) -> Iterator[str]:
+    """One finding with its quotes and where they stand."""
     yield f"  {printable(finding.answer)} ({finding.probability:.0%} sure)"
     for evidence in finding.evidence:
         yield from _evidence_lines("   ", evidence, document)

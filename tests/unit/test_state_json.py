@@ -128,7 +128,7 @@ def test_a_state_read_against_itself_is_itself_with_what_no_person_states(state:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(FINDING, min_size=1, max_size=4))
+@given(st.lists(FINDING, min_size=1, max_size=4, unique_by=lambda finding: write_state(finding, RUN.tokenizer)))
 def test_only_the_changed_finding_is_judged_anew(findings: list[Finding]) -> None:
     original = Findings(findings=tuple(findings))
     state = json.loads(write_state(original, RUN.tokenizer))
