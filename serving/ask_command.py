@@ -202,7 +202,8 @@ def _ask_again_and_again(asking: _Asking) -> int:
         if not question:
             continue
         try:
-            answer = _answer(asking, replace(asking.wish.request, question=question))
+            request = replace(asking.wish.request, question=question)
+            answer = _answer(asking, request, StepOptions(most=asking.wish.max_steps))
         except KeyboardInterrupt:
             asking.display.say("Interrupted; what was completed is kept for the next question.")
             continue
@@ -215,12 +216,11 @@ def _ask_again_and_again(asking: _Asking) -> int:
         first_s = first_s or answer.total_seconds
 
 
-def _answer(asking: _Asking, request: Request, steps: StepOptions | None = None) -> Answer:
+def _answer(asking: _Asking, request: Request, steps: StepOptions) -> Answer:
     with asking.display.watch(asking.document) as feed:
         told = _tell_updates(request.strategy) if asking.wish.updates else feed
-        return asking.runner.run(
-            asking.session.ask(asking.document, request, told, fresh=asking.wish.fresh, steps=steps or StepOptions())
-        )
+        asked = asking.session.ask(asking.document, request, told, fresh=asking.wish.fresh, steps=steps)
+        return asking.runner.run(asked)
 
 
 def _tell_updates(strategy: str) -> Feed:

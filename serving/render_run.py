@@ -28,7 +28,7 @@ def paused_lines(paused: RunPaused, document: Document) -> Iterator[str]:
         for finding in found:
             yield from finding_lines(finding, document)
     else:
-        yield from printable(state_text(paused.checkpoint)).splitlines()
+        yield from state_text(paused.checkpoint).splitlines()
     yield ""
     yield f"To edit this: longfold runs edit {paused.run_id}"
     yield f"To go on:     longfold ask --resume {paused.run_id}"
@@ -40,8 +40,13 @@ def paused_record(paused: RunPaused) -> dict[str, Any]:
 
 
 def state_text(checkpoint: Checkpoint) -> str:
-    """What a person edits."""
-    return json.dumps(json.loads(checkpoint.edited or checkpoint.state), ensure_ascii=False, indent=2)
+    """What a person edits: the same text when it is read back, with what could upset a terminal in JSON's escapes."""
+    text = json.dumps(json.loads(checkpoint.edited or checkpoint.state), ensure_ascii=False, indent=2)
+    return "".join(character if printable(character) == character else _escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if ord(character) > 0x7F else f"\\u{ord(character):04x}"
 
 
 def run_lines(record: RunRecord, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:

@@ -246,6 +246,20 @@ def test_notes_are_shown_as_they_are(stage: Stage) -> None:
     assert '"paths": [' in result.stdout
 
 
+def test_a_state_cannot_upset_a_terminal_and_reads_back_as_it_was(stage: Stage) -> None:
+    hostile = "turned \u202e round, \x9b31m red, \x7f gone"
+    stage.document.write_text(fact_document({7: f"{FACT} {hostile}."}, paragraphs=30).text)
+    facts = [(FACT, f"Anna {hostile}")]
+    stage.script = reading_script(make_tokenizer(), facts)
+    result = pause(stage)
+    run = result.stdout.split()[-1]
+    shown = stage.run("show", run, "--at", "1", command="runs").stdout
+    for output in (result.stdout, shown):
+        assert not set("\u202e\x9b\x7f") & set(output)
+    assert json.loads(shown)["findings"][0]["answer"] == f"Anna {hostile}"
+    assert edit(stage, run, shown).exit_code == 0
+
+
 def test_a_chunk_that_failed_may_be_read_when_the_run_goes_on(paused: Stage) -> None:
     reading = paused.script
 

@@ -327,7 +327,16 @@ async def test_paths_meet_at_a_pause_and_wait_for_one_another_nowhere_else(tmp_p
         text = {"sentences": [1], "unchanged": False, "notes": "notes", "parts": [1], "answer": "x", "confidence": 3}
         return Reply(text=json.dumps(text | {"explanation": ""}), delay_s=0.002 * (call.chunk_index or 0))
 
-    desk = Desk(tmp_path, worker, context_tokens=4096)
+    delays_s = iter([0.3])
+    desk = Desk(
+        tmp_path, lambda call, times: replace(worker(call, times), delay_s=next(delays_s, 0.0)), context_tokens=4096
+    )
+    await desk.ask("chain_of_agents_both_ways")
+    chunks = [call.chunk_index for call in desk.model.calls if call.stage is Stage.MAP]
+    last = max(index for index in chunks if index is not None)
+    # Forwards waits at chunk 0; backwards goes on meanwhile, down to chunk 0.
+    assert chunks[: last + 2] == [0, *range(last, -1, -1)]
+    desk = Desk(tmp_path / "paused", worker, context_tokens=4096)
     paused = await desk.pause("chain_of_agents_both_ways", "manager")
     assert len(json.loads(paused.checkpoint.state)["paths"]) == 2
     assert Stage.REDUCE not in desk.stages()
