@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
 from pipeline.errors import ReplicaUnavailable
 from pipeline.model import Call, Usage
@@ -40,6 +40,10 @@ class BareProcess:
             self._process.start()
         theirs.close()
         self._receive()
+
+    @property
+    def pid(self) -> int:
+        return cast("int", self._process.pid)
 
     def generate(self, calls: Sequence[Call]) -> BareTiming:
         self._pipe.send(list(calls))
