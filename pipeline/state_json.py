@@ -40,7 +40,7 @@ _ASSUMED: Mapping[type, Mapping[str, Any]] = {
 
 def write_state(state: object, tokenizer: Tokenizer) -> str:
     """One line for the same state, always."""
-    return json.dumps(_plain(state, tokenizer), ensure_ascii=False)
+    return json.dumps(_plain(state, tokenizer))
 
 
 def read_state(text: str, original: State, run: Run) -> State:
@@ -52,6 +52,8 @@ def read_state(text: str, original: State, run: Run) -> State:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise StateInvalid(f"Line {error.lineno}, column {error.colno}: this is no JSON ({error.msg}).") from error
+    except (ValueError, RecursionError) as error:
+        raise StateInvalid(f"The state cannot be read: {error}.") from error
     known: dict[tuple[type, str], object] = {}
     for part in parts(original):  # what is there twice in the same words is the first of them
         known.setdefault(_key(type(part), _plain(part, run.tokenizer)), part)
@@ -143,7 +145,7 @@ class _Reader:
         """Its keys are texts in JSON, whatever they are here."""
         read: dict[Any, Any] = {}
         for text, item in value.items():
-            key = int(text) if text.isascii() and text.isdigit() else text
+            key = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
             read[self.read(arguments[0], key, f"{where}, key {text!r}")] = self.read(
                 arguments[1], item, f"{where}[{text}]"
             )
@@ -239,4 +241,10 @@ def _checked(kind: type, value: Any, where: str) -> Any:
     accepted = (int, float) if kind is float else kind
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise StateInvalid(f"{where}: {_JSON_NAMES[kind]} is expected here, not {json.dumps(value)[:80]}.")
+    if kind is str and not _is_encodable(str(value)):
+        raise StateInvalid(f"{where} holds half of a character, an escape such as \\ud83d without its other half.")
     return value
+
+
+def _is_encodable(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)

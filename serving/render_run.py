@@ -42,7 +42,11 @@ def paused_record(paused: RunPaused) -> dict[str, Any]:
 def state_text(checkpoint: Checkpoint) -> str:
     """What a person edits: the same text when it is read back, with what could upset a terminal in JSON's escapes."""
     text = json.dumps(json.loads(checkpoint.edited or checkpoint.state), ensure_ascii=False, indent=2)
-    return "".join(character if printable(character) == character else _escaped(character) for character in text)
+    return "".join(character if _is_shown(character) else _escaped(character) for character in text)
+
+
+def _is_shown(character: str) -> bool:
+    return printable(character) == character and not "\ud800" <= character <= "\udfff"
 
 
 def _escaped(character: str) -> str:

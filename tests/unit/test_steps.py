@@ -253,6 +253,8 @@ BROKEN = [
     (lambda state: state["findings"].append({}), r"findings\[2\]: 'answer' is missing"),
     (lambda state: state["findings"][0].update(evidence=[""]), r"evidence\[0\]\.quote does not stand"),
     (lambda state: state["findings"][0].update(probability=1), r"'probability' is not known here"),
+    (lambda state: state["findings"][0].update(rationale="\ud83d"), r"rationale holds half of a character"),
+    (lambda state: state["findings"][0].update(evidence=[{"quote": "\udc00"}]), r"quote holds half of a character"),
 ]
 
 
@@ -274,6 +276,15 @@ async def test_an_edit_that_is_no_json_says_where(desk: Desk) -> None:
     [checkpoint] = desk.journal.checkpoints("run")
     desk.journal.edit_run("run", replace(checkpoint, edited='{\n "findings": [\n'))
     with pytest.raises(StateInvalid, match="Line 3, column 1: this is no JSON"):
+        await desk.ask("mapreduce")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000])
+async def test_an_edit_that_python_cannot_read_is_refused(desk: Desk, text: str) -> None:
+    await desk.pause("mapreduce", "reduce")
+    [checkpoint] = desk.journal.checkpoints("run")
+    desk.journal.edit_run("run", replace(checkpoint, edited=text))
+    with pytest.raises(StateInvalid, match=r"cannot be read|no JSON"):
         await desk.ask("mapreduce")
 
 
