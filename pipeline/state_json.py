@@ -15,6 +15,7 @@ from enum import StrEnum
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from pipeline.document import LONE_SURROGATE
 from pipeline.errors import StateInvalid
 from pipeline.finding import CHUNK_INDEX, Alignment, Evidence, Finding
 from pipeline.locate_evidence import locate_quote
@@ -241,10 +242,6 @@ def _checked(kind: type, value: Any, where: str) -> Any:
     accepted = (int, float) if kind is float else kind
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise StateInvalid(f"{where}: {_JSON_NAMES[kind]} is expected here, not {json.dumps(value)[:80]}.")
-    if kind is str and not _is_encodable(str(value)):
+    if kind is str and LONE_SURROGATE.search(str(value)):
         raise StateInvalid(f"{where} holds half of a character, an escape such as \\ud83d without its other half.")
     return value
-
-
-def _is_encodable(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)

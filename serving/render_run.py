@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.document import Document
+from pipeline.document import LONE_SURROGATE, Document
 from pipeline.finding import Finding
 from pipeline.journal import RunRecord
 from pipeline.state_json import parts
@@ -46,7 +46,7 @@ def state_text(checkpoint: Checkpoint) -> str:
 
 
 def _is_shown(character: str) -> bool:
-    return printable(character) == character and not "\ud800" <= character <= "\udfff"
+    return printable(character) == character and not LONE_SURROGATE.match(character)
 
 
 def _escaped(character: str) -> str:
