@@ -11,6 +11,7 @@ from pipeline.calibrate import Calibration
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.gate_chunks import GateSettings
+from pipeline.steps import StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 
@@ -86,11 +87,17 @@ class Resources:
     chunk_tokens: int
     gate: GateSettings
     calibration: Calibration
+    steps: StepOptions = field(default_factory=StepOptions)
     emit: Callable[[Event], None] = lambda _: None
 
 
 class Strategy(Protocol):
     """One way to get an answer."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Names of the steps that a run comes to, of which it may be paused before each."""
+        ...
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         """Pure: no call is made."""

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from pipeline.answer import Answer
 from pipeline.begin_run import Run, begin_run
-from pipeline.collapse_findings import Collapse, collapse_findings
+from pipeline.collapse_findings import Collapse, collapse_findings, stream
 from pipeline.document import Document
-from pipeline.finding import Finding
+from pipeline.finding import Finding, Findings
 from pipeline.follow_clue import follow_clue
 from pipeline.map_chunks import map_call
 from pipeline.rank_chunks import best_first, score_words
@@ -33,6 +33,7 @@ class MapReduce:
     """Gate, map, check, collapse, reduce."""
 
     name = "mapreduce"
+    steps = ("collapse", "reduce")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -68,6 +69,7 @@ class MapReduce:
             chunks=len(run.chunks),
             dispatcher=run.meter,
             resources=resources,
+            step=lambda findings: run.steps.take_streamed("collapse", findings, run),
         )
         collapse.reduce_room_tokens()  # a context too small for the last stage is found before the first call
         reading = Reading(
@@ -86,7 +88,9 @@ class MapReduce:
             findings = await reading.look_again()
         if not findings and run.task.decisive:
             findings = await follow_clue(reading)
-        # 4. Reduce.
+        # 4. Reduce. By hand more may be written than fits.
+        findings = list(run.step("reduce", Findings(findings=tuple(findings))).findings)
+        findings = await collapse_findings(stream(findings), collapse)
         conclusion = await reduce_findings(findings, collapse, request.letters, settling=request.settle_conflicts)
         if collapse.failed:
             run.account.warnings.append(

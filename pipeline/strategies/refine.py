@@ -28,6 +28,13 @@ from pipeline.words import same_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """The state between two chunks."""
+
+    answer: Finding | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """What one chunk does to the answer so far."""
 
@@ -40,6 +47,7 @@ class Refine:
     """A fold over the chunks with the answer as its state."""
 
     name = "refine"
+    steps = ("refine", "answer")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -64,6 +72,7 @@ class Refine:
         resources.emit(StageStarted(stage=Stage.MAP, calls=len(run.chunks)))
         known: Finding | None = None
         for chunk in run.chunks:
+            known = run.step("refine", SoFar(answer=known)).answer
             outcome = await _read_next(chunk, known, run)
             before = known
             if isinstance(outcome, CallFailed):
@@ -75,6 +84,7 @@ class Refine:
             if changed and not run.task.free_text:
                 reason = f"part {chunk.index + 1} of {len(run.chunks)} {'gives' if before is None else 'changes'} it"
                 run.account.show_always(_conclude(known), reason)
+        known = run.step("answer", SoFar(answer=known)).answer
         return run.account.answer(_conclude(known))
 
 

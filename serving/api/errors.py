@@ -49,6 +49,8 @@ ERROR_TABLE: Mapping[type[errors.LongfoldError], ErrorRow] = {
     errors.UploadTooLarge: ErrorRow(413, _REQUEST, "upload_too_large"),
     errors.IdempotencyMismatch: ErrorRow(422, _REQUEST, "idempotency_mismatch"),
     errors.WrongState: ErrorRow(422, _REQUEST, "wrong_state"),
+    errors.TooManySteps: ErrorRow(422, _REQUEST, "too_many_steps"),
+    errors.StateInvalid: ErrorRow(422, _REQUEST, "state_invalid"),
     errors.DatabaseUnusable: ErrorRow(503, _SERVER, "database_unusable"),
     errors.DocumentTooLong: ErrorRow(413, _REQUEST, "document_too_long"),
     errors.CapacityError: ErrorRow(503, _SERVER, "no_capacity"),
