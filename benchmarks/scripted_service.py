@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.serve_model import byte_tokenizer_json
+from benchmarks.byte_tokenizer import CHAT_TEMPLATE, CONTROL, byte_tokenizer_json
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import InternalError
 from pipeline.journal import Journal
@@ -38,11 +38,6 @@ END_S = 30.0
 _ROOT = Path(__file__).parents[1]
 _HOLD = "hold"
 """While a file of this name is in the folder, the runner takes no job."""
-_CONTROL = ("<|im_start|>", "<|im_end|>")
-_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 _CONFIG = {
     "model_type": "llama",
     "num_hidden_layers": 2,
@@ -98,8 +93,8 @@ def write_model(folder: Path) -> None:
     """A model directory of a few kilobytes that passes every check: a token per byte, turns, no weights to speak of."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(_CONFIG), "utf-8")
-    (folder / "tokenizer.json").write_text(byte_tokenizer_json(_CONTROL), "utf-8")
-    (folder / "chat_template.jinja").write_text(_TEMPLATE, "utf-8")
+    (folder / "tokenizer.json").write_text(byte_tokenizer_json(CONTROL), "utf-8")
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, "utf-8")
     data = b"\0" * 64
     head = json.dumps({"w": {"dtype": "BF16", "shape": [32], "data_offsets": [0, len(data)]}}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + data)

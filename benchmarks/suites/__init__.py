@@ -9,9 +9,11 @@ from benchmarks.suites import (
     gate,
     gateway,
     infinitebench,
+    longcontext,
     needle,
     quality,
     saturation,
+    scale,
     second_question,
     split,
 )
@@ -27,4 +29,6 @@ SUITES: dict[str, Suite] = {
     "gateway": gateway.SUITE,
     "infinitebench": infinitebench.SUITE,
     "needle": needle.SUITE,
+    "longcontext": longcontext.SUITE,
+    "scale": scale.SUITE,
 }

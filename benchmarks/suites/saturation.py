@@ -29,8 +29,7 @@ MOST_SEQUENCES = 64
 
 
 async def run(bench: Bench) -> None:
-    from benchmarks.bare_engine import BareProcess
-    from serving.replicas.placement import place_vllm
+    from benchmarks.engine_process import EngineProcess, load_bare
 
     if bench.model.opened is None:
         raise CallerError("The suite saturation compares engines; name a real model.")
@@ -40,9 +39,9 @@ async def run(bench: Bench) -> None:
     )
     kv_cache_bytes = profile.kv_bytes_per_token * held
     bench.say("loading the bare engine")
-    bare = BareProcess(place_vllm(profile, kv_cache_bytes=kv_cache_bytes))
+    bare = EngineProcess(bench.model.place(kv_cache_bytes), load_bare)
     try:
-        bare.generate(make_calls(bench.model.tokenizer, "warm up bare", 4))
+        bare.work(make_calls(bench.model.tokenizer, "warm up bare", 4))
         alone_rounds = 1 if bench.options.quick else ALONE_ROUNDS
         for number in range(alone_rounds):
             _measure_bare(bench, bare, "alone", number)
@@ -79,7 +78,7 @@ def _measure_bare(bench: Bench, bare: Any, side: str, number: int) -> None:
     key = f"{side}/{number}"
     if bench.results.has(key):
         return
-    timing = bare.generate(make_calls(bench.model.tokenizer, f"{_shared_name(side)} {number}", bench.options.prompts))
+    timing = bare.work(make_calls(bench.model.tokenizer, f"{_shared_name(side)} {number}", bench.options.prompts))
     _add(bench, key, side, timing.seconds, timing.usage)
 
 
