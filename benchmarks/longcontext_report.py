@@ -56,11 +56,11 @@ def report_longcontext(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[s
     where = "GPU, NVML" if any(row["peak_gpu_bytes"] for row in measured) else "resident memory of the engine's process"
     lines.append(f"peak: {where}, while it answered; KV: MiB; formula: of one sequence as long as the window must be")
     lines += [
-        f"{row['way']} at {row['document_tokens']:,} tokens cannot run: {_reason(row)}"
+        f"{row['side']} at {row['document_tokens']:,} tokens cannot run: {_reason(row)}"
         for row in rows
         if "refused" in row
     ]
-    labels = sorted({row["way"] for row in measured if row["weights"] != "as published"})
+    labels = sorted({row["side"] for row in measured if row["weights"] != "as published"})
     lines += [f"{way}: random weights, speed only" for way in labels]
     return lines
 
@@ -68,10 +68,10 @@ def report_longcontext(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[s
 def draw_longcontext(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     """Seconds to the first question's answer over the document's length."""
     rows = sorted(rows, key=lambda row: row["length"])
-    ways = dict.fromkeys(row["way"] for row in rows)
+    ways = dict.fromkeys(row["side"] for row in rows)
     lines = []
     for way in ways:
-        own = [row for row in rows if row["way"] == way and "refused" not in row]
+        own = [row for row in rows if row["side"] == way and "refused" not in row]
         label = " (random weights)" if any(row["weights"] != "as published" for row in own) else ""
         for name, place in (("", 0), (", 2nd question", 1)):
             points = [
@@ -80,7 +80,7 @@ def draw_longcontext(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
                 if len(row["questions"]) > place
             ]
             lines.append(Line(name=f"{way}{label}{name}", points=points))
-    notes = [f"{row['way']}, {row['document_tokens']:,} tokens: {_reason(row)}" for row in rows if "refused" in row]
+    notes = [f"{row['side']}, {row['document_tokens']:,} tokens: {_reason(row)}" for row in rows if "refused" in row]
     hardware = header["hardware"]["gpus"] or [f"{header['hardware']['cores']} CPU cores"]
     title = f"Seconds to an answer: {header['model']['name']}, {hardware[0]}"
     return draw_lines(title, lines, "tokens of the document", "seconds", notes)
@@ -94,15 +94,15 @@ def _time_line(row: Row) -> str:
     several = [seconds_for(row, count) for count in QUESTIONS[1:]]
     shown = ["-" if one is None else f"{'' if one[1] else '~'}{one[0]:,.0f}" for one in several]
     return (
-        f"{row['document_tokens']:>9,} {row['way']:10} {first['first_s']:>8.1f} {first['seconds']:>8.1f} {second:>10} "
-        f"{tokens_per_s(row):>9,.0f} {shown[0]:>13} {shown[1]:>13} {judged:>7}"
+        f"{row['document_tokens']:>9,} {row['side']:10} {first['first_sign_s']:>8.1f} {first['seconds']:>8.1f} "
+        f"{second:>10} {tokens_per_s(row):>9,.0f} {shown[0]:>13} {shown[1]:>13} {judged:>7}"
     )
 
 
 def _memory_line(row: Row) -> str:
     peak = row["peak_gpu_bytes"] or row["peak_rss_bytes"]
     return (
-        f"{row['document_tokens']:>9,} {row['way']:10} {row['window_tokens']:>8,} {peak / _GIB:>9.2f} "
+        f"{row['document_tokens']:>9,} {row['side']:10} {row['window_tokens']:>8,} {peak / _GIB:>9.2f} "
         f"{row['weights_bytes'] / _GIB:>12.2f} {row['kv_formula_bytes'] / _MIB:>14,.0f} "
         f"{row['kv_reserved_bytes'] / _MIB:>13,.0f} {row['kv_used_bytes'] / _MIB:>13,.0f}"
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench import Bench, Options, Suite
-from benchmarks.longcontext_report import draw_longcontext, report_longcontext
+from benchmarks.longcontext_report import draw_longcontext, report_longcontext, tokens_per_s
 from benchmarks.measured_run import MeasuredRun, measure_run
 from benchmarks.native_decoding import kv_cache_bytes, memory_for_engine_bytes, native_calls, refuse, window_for
 from benchmarks.process_watch import watch_devices, watch_memory
@@ -59,7 +59,15 @@ async def run(bench: Bench) -> None:
         if isinstance(row, str):
             bench.results.add_unscored(key, row)
         else:
-            bench.results.add(key, way=way, length=length, **row)
+            bench.results.add(key, side=way, length=length, **row, **_compared(row))
+
+
+def _compared(row: Row) -> Row:
+    """What two files are compared by."""
+    if "refused" in row:
+        return {}
+    seconds = [one["seconds"] for one in row["questions"]]
+    return dict(zip(("first_s", "second_s"), seconds, strict=False)) | {"tokens_per_s": round(tokens_per_s(row), 1)}
 
 
 def _document(bench: Bench, tokens: int, *, warm_up: bool = False) -> BenchDocument:
@@ -161,9 +169,9 @@ async def _read_in_chunks(
                     if isinstance(measured, str):
                         return measured
                     answer = measured.answer
-                    first_s = measured.provisional_s or answer.total_seconds
+                    first_sign_s = measured.provisional_s or answer.total_seconds
                     text = answer.text if answer.found else ""
-                    questions.append(_question(item, text, measured.usage, answer.total_seconds, first_s))
+                    questions.append(_question(item, text, measured.usage, answer.total_seconds, first_sign_s))
                     bench.say(_say_question(questions))
     return _about(bench, document, profile, random_weights=bench.model.random_weights) | {
         "questions": questions,
@@ -222,11 +230,11 @@ def _about(bench: Bench, document: BenchDocument, profile: ModelProfile, *, rand
     }
 
 
-def _question(item: BenchItem, text: str, usage: Usage, seconds: float, first_s: float) -> dict[str, Any]:
-    """`first_s`: to the first token, or to the first provisional answer."""
+def _question(item: BenchItem, text: str, usage: Usage, seconds: float, first_sign_s: float) -> dict[str, Any]:
+    """`first_sign_s`: to the first token, or to the first provisional answer."""
     return {
         "seconds": round(seconds, 2),
-        "first_s": round(first_s, 2),
+        "first_sign_s": round(first_sign_s, 2),
         "calls": usage.calls,
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,
@@ -239,7 +247,8 @@ def _question(item: BenchItem, text: str, usage: Usage, seconds: float, first_s:
 
 def _say_question(questions: list[dict[str, Any]]) -> str:
     last = questions[-1]
-    return f"question {len(questions)}: {last['seconds']:.1f} s, first after {last['first_s']:.1f} s, {last['verdict']}"
+    times = f"{last['seconds']:.1f} s, first sign after {last['first_sign_s']:.1f} s"
+    return f"question {len(questions)}: {times}, {last['verdict']}"
 
 
 SUITE = Suite(

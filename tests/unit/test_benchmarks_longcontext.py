@@ -35,13 +35,13 @@ def llama(tmp_path: Path) -> ModelProfile:
 
 
 def question(seconds: float, **changes: Any) -> dict[str, Any]:
-    told = {"first_s": 1.0, "prompt_tokens": 900, "cached_tokens": 0, "output_tokens": 100, "verdict": "right"}
+    told = {"first_sign_s": 1.0, "prompt_tokens": 900, "cached_tokens": 0, "output_tokens": 100, "verdict": "right"}
     return {"seconds": seconds, **told, **changes}
 
 
 def row(way: str, seconds: list[float], **changes: Any) -> dict[str, Any]:
     memory = dict.fromkeys(("kv_formula_bytes", "kv_reserved_bytes", "kv_used_bytes", "weights_bytes"), GIB)
-    about = {"way": way, "length": 8_000, "document_tokens": 8_100, "window_tokens": 8_192, "weights": "as published"}
+    about = {"side": way, "length": 8_000, "document_tokens": 8_100, "window_tokens": 8_192, "weights": "as published"}
     return {
         "key": f"{way}/8000",
         **about,
@@ -146,7 +146,7 @@ def test_tokens_per_second_leave_out_what_was_cached() -> None:
 def test_the_report_has_a_line_for_what_cannot_run_and_judges_no_random_weights() -> None:
     refused = {
         "key": "native/64000",
-        "way": "native",
+        "side": "native",
         "length": 64_000,
         "document_tokens": 64_100,
         "weights": "as published",
