@@ -12,8 +12,7 @@ _WIDTH, _HEIGHT = 460, 300
 _LEFT, _TOP, _RIGHT, _BOTTOM = 80, 56, 240, 60
 _LINE = 18
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Told apart by the colour blind too (Okabe and Ito); lines differ in their dashes besides."""
-_DASHES = ("", "7 3", "2 3", "10 3 2 3")
+"""Told apart by the colour blind too (Okabe and Ito)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +20,8 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     """Both above 0."""
+    colour: int = 0
+    dashed: bool = False
 
 
 def draw_lines(title: str, lines: Sequence[Line], x_axis: str, y_axis: str, notes: Sequence[str] = ()) -> str:
@@ -69,7 +70,8 @@ class _Scale:
 
 
 def _draw_line(number: int, line: Line, x_scale: _Scale, y_scale: _Scale) -> list[str]:
-    colour, dash = _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
+    """`number` is the line's place in the legend."""
+    colour, dash = _COLOURS[line.colour % len(_COLOURS)], "6 4" if line.dashed else "none"
     places = [(x_scale.place(x), y_scale.place(y)) for x, y in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'

@@ -70,7 +70,7 @@ def draw_longcontext(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     rows = sorted(rows, key=lambda row: row["length"])
     ways = dict.fromkeys(row["side"] for row in rows)
     lines = []
-    for way in ways:
+    for colour, way in enumerate(ways):
         own = [row for row in rows if row["side"] == way and "refused" not in row]
         label = " (random weights)" if any(row["weights"] != "as published" for row in own) else ""
         for name, place in (("", 0), (", 2nd question", 1)):
@@ -79,7 +79,7 @@ def draw_longcontext(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
                 for row in own
                 if len(row["questions"]) > place
             ]
-            lines.append(Line(name=f"{way}{label}{name}", points=points))
+            lines.append(Line(name=f"{way}{label}{name}", points=points, colour=colour, dashed=place > 0))
     notes = [f"{row['side']}, {row['document_tokens']:,} tokens: {_reason(row)}" for row in rows if "refused" in row]
     hardware = header["hardware"]["gpus"] or [f"{header['hardware']['cores']} CPU cores"]
     title = f"Seconds to an answer: {header['model']['name']}, {hardware[0]}"

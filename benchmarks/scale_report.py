@@ -55,8 +55,11 @@ def limits(points: Sequence[Row]) -> list[str]:
 def draw_scale(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     """Calls per second over replicas."""
     points = [row for row in rows if row["key"] != "ray"]
+    loads = list(dict.fromkeys(row["load"] for row in points))
     lines = [
         Line(
+            colour=loads.index(load),
+            dashed=speed == 1,
             name=f"{load}, speed x{speed}",
             points=[
                 (row["replicas"], row["calls_per_s"])
