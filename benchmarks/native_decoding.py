@@ -71,7 +71,7 @@ def refuse(profile: ModelProfile, needed_tokens: int, *, free_bytes: int) -> Ref
     return None
 
 
-def memory_for_engine_bytes() -> int:
-    """What is free where an engine would run: on the GPUs, or in the machine."""
-    found = gpus()
+def memory_for_engine_bytes(tensor_parallel: int) -> int:
+    """What is free where an engine would run: on the GPUs that it would take, or in the machine."""
+    found = gpus()[:tensor_parallel]
     return int(GPU_SHARE * sum(gpu.free_bytes for gpu in found)) if found else free_memory_bytes()

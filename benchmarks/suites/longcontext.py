@@ -96,7 +96,7 @@ async def measure_stretched(bench: Bench, document: BenchDocument, profile: Mode
 async def measure_longfold(bench: Bench, document: BenchDocument, profile: ModelProfile) -> Row | str:
     wanted = int(WARM_SHARE * bench.model.tokenizer.count(document.text))
     room = kv_cache_bytes(profile, max(wanted, profile.context_tokens))
-    most = fit_kv_cache(profile, free_bytes=memory_for_engine_bytes())
+    most = fit_kv_cache(profile, free_bytes=memory_for_engine_bytes(bench.model.settings.tensor_parallel))
     return await _read_in_chunks(bench, document, profile, min(room, most))
 
 
@@ -120,7 +120,9 @@ async def _decode_natively(
     from benchmarks.engine_process import EngineProcess, load_watched
 
     about = _about(bench, document, profile, random_weights=random_weights)
-    if refusal := refuse(profile, profile.context_tokens, free_bytes=memory_for_engine_bytes()):
+    if refusal := refuse(
+        profile, profile.context_tokens, free_bytes=memory_for_engine_bytes(bench.model.settings.tensor_parallel)
+    ):
         bench.say(f"refused: {refusal.reason}")
         return about | {"refused": asdict(refusal)}
     reserved_bytes = kv_cache_bytes(profile, profile.context_tokens)
