@@ -19,7 +19,7 @@ demo: install ## bring the model and answer a question about a long document (FU
 test: install ## every test that this machine can run
 	@$(bin)/longfold models pull smollm2-135m
 	@# Ray cannot be started twice in one process: what is left of the first may end the second.
-	@failed=0; for part in unit api browser integration engine gpu; do $(bin)/python -m pytest tests/$$part || failed=1; done; exit $$failed
+	@failed=0; for part in gpu unit api browser integration engine; do $(bin)/python -m pytest tests/$$part || failed=1; done; exit $$failed
 
 check: lint types ## what should pass before every commit: lint, types and the unit tests
 	@$(bin)/python -m pytest -q tests/unit

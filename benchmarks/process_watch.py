@@ -99,6 +99,16 @@ def cpu_meter(pid: int) -> Callable[[], float]:
     return used
 
 
+def family_cpu_s(pid: int) -> dict[int, tuple[str, float]]:
+    """Of a process and all below it, by pid: its command line, and processor seconds so far, user and system."""
+    seconds = {}
+    parent = psutil.Process(pid)
+    for process in [parent, *parent.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            seconds[int(process.pid)] = " ".join(process.cmdline()), _cpu_s(process)
+    return seconds
+
+
 def find_child(pid: int, mark: str) -> int:
     """The child whose command line names `mark`, waiting a little for it. Raises psutil.NoSuchProcess."""
     for _ in range(100):

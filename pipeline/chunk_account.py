@@ -31,6 +31,8 @@ class ChunkAccount:
     read: set[int] = field(default_factory=set)
     """Indices of chunks that were read for what they say."""
     failed: dict[int, FailedChunk] = field(default_factory=dict)
+    unchecked: set[int] = field(default_factory=set)
+    """Indices of chunks whose finding was judged without the support check, because that call failed."""
     warnings: list[str] = field(default_factory=list)
     """What else the answer must tell."""
     _made_good: set[int] = field(default_factory=set)
@@ -45,7 +47,7 @@ class ChunkAccount:
     def add_read(self, index: int, finding: Finding | None) -> None:
         """The chunk was read, whatever failed before; `finding` is what it said, if anything."""
         before = self.failed.pop(index, None)
-        if before is not None and before.stage is not Stage.GATE and before.error != LIMIT_REACHED:
+        if before is not None and before.error != LIMIT_REACHED:
             self._made_good.add(index)
         self.read.add(index)
         self.emit(ChunkMapped(chunk_index=index, finding=finding))
@@ -128,6 +130,8 @@ class ChunkAccount:
             told.append(f"{len(failed)} of {coverage.chunks} chunks could not be read: {failed[0].message}")
         if self._made_good:
             told.append(f"Calls failed on {len(self._made_good)} chunks that other calls have read.")
+        if self.unchecked:
+            told.append(f"The support check failed on {len(self.unchecked)} findings, which count for less without it.")
         if self.meter.stopped_by:
             told.append(f"Reading stopped at the limit on {self.meter.stopped_by}; {coverage.share:.0%} was read.")
         return [*told, *self.warnings]

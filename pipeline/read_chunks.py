@@ -151,8 +151,11 @@ class Reading:
         if run.request.use_support_check and run.task.supported and any(e.span for e in finding.evidence):
             call = support_call(finding, run.question_ids, run.task, run.tokenizer)
             outcome = await complete(run.resources.budget.prove(call), run.meter)
-            support = outcome if isinstance(outcome, Completion) else None
-        return judge_finding(finding, support, self.run.calibration)
+            if isinstance(outcome, CallFailed):
+                run.account.unchecked.update(finding.chunk_indices)
+            else:
+                support = outcome
+        return judge_finding(finding, support, run.calibration)
 
     def _is_kept(self, finding: Finding) -> bool:
         return self.run.task.free_text or finding.probability >= self.run.calibration.keep_probability

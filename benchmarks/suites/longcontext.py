@@ -24,6 +24,7 @@ from benchmarks.longcontext_report import draw_longcontext, report_longcontext, 
 from benchmarks.measured_run import MeasuredRun, measure_run
 from benchmarks.native_decoding import kv_cache_bytes, memory_for_engine_bytes, native_calls, refuse, window_for
 from benchmarks.process_watch import watch_devices, watch_memory
+from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, BenchItem, make_documents
 from benchmarks.random_model import RANDOM_WEIGHTS, stretch, with_random_weights
 from benchmarks.results_file import Row
@@ -52,16 +53,16 @@ async def run(bench: Bench) -> None:
     if bench.model.opened is None:
         raise CallerError("The suite longcontext compares engines; name a real model.")
     planned = [(length, way) for length in bench.options.lengths for way in ways]
-    for number, (length, way) in enumerate(planned, start=1):
-        key = f"{way}/{length}"
-        if bench.results.has(key):
-            continue
-        bench.say(f"{number} of {len(planned)}: {way}, {length:,} tokens")
-        row = await MEASURES[way](bench, _document(bench, length), bench.model.opened.profile)
-        if isinstance(row, str):
-            bench.results.add_unscored(key, row)
-        else:
-            bench.results.add(key, side=way, length=length, **row, **_compared(row))
+    planned = [(length, way) for length, way in planned if not bench.results.has(f"{way}/{length}")]
+    with show_progress(len(planned), "ways and lengths") as advance:
+        for length, way in planned:
+            bench.say(f"{way}, {length:,} tokens")
+            row = await MEASURES[way](bench, _document(bench, length), bench.model.opened.profile)
+            if isinstance(row, str):
+                bench.results.add_unscored(f"{way}/{length}", row)
+            else:
+                bench.results.add(f"{way}/{length}", side=way, length=length, **row, **_compared(row))
+            advance()
 
 
 def _compared(row: Row) -> Row:

@@ -3,29 +3,37 @@
 Both engines are loaded with the same sizes, environment and KV cache, in two processes; only one works at a time, and
 the other sleeps (it waits on a pipe or queue, its threads wait passively). Prompts are unique in every round, so no
 prefix cache helps either. Which side goes first alternates. Ray's own daemons run beside both: what they take from
-the bare engine is shown by rounds made before Ray is started.
+the bare engine is shown by rounds made before Ray is started. Beside the time stands the work, in processor seconds,
+which other programs on the machine disturb less.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from benchmarks.bench import Bench, Options, Served, Suite
 from benchmarks.haystack import draw_english
+from benchmarks.process_watch import family_cpu_s
 from benchmarks.results_file import Row
 from benchmarks.statistics import spread
 from pipeline.errors import CallerError
 from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage
 from pipeline.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from benchmarks.engine_process import BareTiming, EngineProcess
+
 PROMPT_TOKENS = 1_490
 OUTPUT_TOKENS = 48
 ALONE_ROUNDS = 3
 MOST_SEQUENCES = 64
+_REPLICA_MARKS = ("ServeReplica", "EngineCore")
+"""In the command lines of a replica's processes."""
 
 
 async def run(bench: Bench) -> None:
@@ -46,14 +54,15 @@ async def run(bench: Bench) -> None:
         for number in range(alone_rounds):
             _measure_bare(bench, bare, "alone", number)
         async with bench.serve(kv_cache_bytes) as served:
-            async for _ in served.resources.dispatcher.complete(make_calls(bench.model.tokenizer, "warm up ray", 4)):
+            # One call more than the first task carries: two tasks, as in the rounds.
+            async for _ in served.resources.dispatcher.complete(make_calls(bench.model.tokenizer, "warm up ray", 5)):
                 pass
             for number in range(bench.options.rounds):
                 if number % 2:
-                    await _measure_ray(bench, served, number)
+                    await _measure_ray(bench, served, bare.pid, number)
                 _measure_bare(bench, bare, "bare", number)
                 if number % 2 == 0:
-                    await _measure_ray(bench, served, number)
+                    await _measure_ray(bench, served, bare.pid, number)
     finally:
         bare.stop()
 
@@ -74,20 +83,23 @@ def make_calls(tokenizer: Tokenizer, name: str, count: int) -> list[Call]:
     return calls
 
 
-def _measure_bare(bench: Bench, bare: Any, side: str, number: int) -> None:
+def _measure_bare(bench: Bench, bare: EngineProcess[BareTiming], side: str, number: int) -> None:
     key = f"{side}/{number}"
     if bench.results.has(key):
         return
-    timing = bare.work(make_calls(bench.model.tokenizer, f"{_shared_name(side)} {number}", bench.options.prompts))
-    _add(bench, key, side, timing.seconds, timing.usage)
+    calls = make_calls(bench.model.tokenizer, f"{_shared_name(side)} {number}", bench.options.prompts)
+    spent = _cpu_watch(bare.pid)
+    timing = bare.work(calls)
+    _add(bench, key, side, timing.seconds, timing.usage, **spent())
 
 
-async def _measure_ray(bench: Bench, served: Served, number: int) -> None:
+async def _measure_ray(bench: Bench, served: Served, bare_pid: int, number: int) -> None:
     key = f"ray/{number}"
     if bench.results.has(key):
         return
     calls = make_calls(bench.model.tokenizer, f"round {number}", bench.options.prompts)
     usage = Usage()
+    spent = _cpu_watch(bare_pid)
     started = time.monotonic()
     first_s = 0.0
     async for outcome in served.resources.dispatcher.complete(calls):
@@ -96,7 +108,26 @@ async def _measure_ray(bench: Bench, served: Served, number: int) -> None:
             return
         first_s = first_s or time.monotonic() - started
         usage += outcome.usage
-    _add(bench, key, "ray", time.monotonic() - started, usage, first_outcome_s=round(first_s, 2))
+    _add(bench, key, "ray", time.monotonic() - started, usage, first_outcome_s=round(first_s, 2), **spent())
+
+
+def _cpu_watch(bare_pid: int) -> Callable[[], dict[str, float]]:
+    """Call what is returned for the processor seconds since now: of the bare engine, the replica, and all around it.
+
+    Around it are Ray's daemons, the tasks and this driver. A replica that is none of our children, because a cluster
+    was up, is not seen, and its seconds are 0.
+    """
+    before = family_cpu_s(os.getpid())
+
+    def spent() -> dict[str, float]:
+        bare, used = family_cpu_s(bare_pid), {"bare_cpu_s": 0.0, "replica_cpu_s": 0.0, "around_cpu_s": 0.0}
+        for pid, (command, seconds) in family_cpu_s(os.getpid()).items():
+            replica = any(mark in command for mark in _REPLICA_MARKS)
+            side = "bare_cpu_s" if pid in bare else "replica_cpu_s" if replica else "around_cpu_s"
+            used[side] += seconds - (before[pid][1] if pid in before else 0.0)
+        return {side: round(seconds, 2) for side, seconds in used.items()}
+
+    return spent
 
 
 def _shared_name(side: str) -> str:
@@ -131,9 +162,24 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
         pairs = [(by_side["ray"][number], by_side["bare"][number]) for number in both]
         lines.append(f"ratio, round by round: {spread([a['tokens_per_s'] / b['tokens_per_s'] for a, b in pairs])}")
         outputs = [(a["output_tokens"], b["output_tokens"]) for a, b in pairs]
+        lines += _cpu_lines(pairs)
         lines.append(f"output tokens (Longfold, bare) per round: {outputs}")
     cached = sum(row["cached_tokens"] for row in rows)
     return [*lines, f"prompt tokens from a prefix cache: {cached} (must be near 0)"]
+
+
+def _cpu_lines(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
+    """Processor seconds of each side for the same calls."""
+    seen = [(ray, bare) for ray, bare in pairs if ray.get("replica_cpu_s")]
+    if not seen:
+        return []
+    return [
+        f"processor seconds, bare engine      {spread([bare['bare_cpu_s'] for _, bare in seen])}",
+        f"processor seconds, replica          {spread([ray['replica_cpu_s'] for ray, _ in seen])}",
+        f"processor seconds, all around it    {spread([ray['around_cpu_s'] for ray, _ in seen])}",
+        f"of those, while the bare one works  {spread([bare['around_cpu_s'] for _, bare in seen])}",
+        f"replica over bare engine            {spread([r['replica_cpu_s'] / b['bare_cpu_s'] for r, b in seen])}",
+    ]
 
 
 SUITE = Suite(

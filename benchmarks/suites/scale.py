@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.bench import Bench, Options, Suite
+from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, make_documents
 from benchmarks.results_file import Row, read_results, scored
 from benchmarks.scale_report import TAIL_SHARE, draw_scale, report_scale
@@ -79,6 +80,10 @@ class Point:
     speed: int
     replicas: int
 
+    @property
+    def key(self) -> str:
+        return f"{self.load}/{self.speed}/{self.replicas}"
+
 
 async def run(bench: Bench) -> None:
     sizes = QUICK if bench.options.quick else FULL
@@ -88,16 +93,16 @@ async def run(bench: Bench) -> None:
     # Modules are imported and templates encoded once in a process.
     await _stoppable(bench, Point(load="document", speed=1, replicas=1), WARM_UP, speed, ray)
     points = [Point(load=load, speed=s, replicas=n) for load in LOADS for s in SPEEDS for n in sizes.replicas]
-    for number, point in enumerate(points, start=1):
-        key = f"{point.load}/{point.speed}/{point.replicas}"
-        if bench.results.has(key):
-            continue
-        row = await _stoppable(bench, point, sizes, speed, ray)
-        bench.results.add(key, simulated=True, speed_from=speed.file, **row)
-        bench.say(
-            f"{number} of {len(points)}, simulated: {key}: {row['calls_per_s']:,.1f} calls/s, "
-            f"replicas idle {row['idle_share']:.0%}, driver busy {row['driver_share']:.0%}"
-        )
+    points = [point for point in points if not bench.results.has(point.key)]
+    with show_progress(len(points), "simulations") as advance:
+        for point in points:
+            row = await _stoppable(bench, point, sizes, speed, ray)
+            bench.results.add(point.key, simulated=True, speed_from=speed.file, **row)
+            bench.say(
+                f"simulated: {point.key}: {row['calls_per_s']:,.1f} calls/s, replicas idle {row['idle_share']:.0%}, "
+                f"driver busy {row['driver_share']:.0%}"
+            )
+            advance()
 
 
 def find_speed(bench: Bench) -> Speed:

@@ -151,6 +151,11 @@ async def _collapse(pieces: list[_Piece], run: Run) -> list[_Piece]:
         groups = [[pieces[index] for index in group] for group in greedy_groups(sizes, room)]
         calls = [_call(Stage.COLLAPSE, {"findings": _joined(group, run)}, run) for group in groups]
         outcomes: list[Outcome] = [outcome async for outcome in run.meter.complete(calls)]
+        failed = [outcome for outcome in outcomes if isinstance(outcome, CallFailed)]
+        if failed:
+            run.account.warnings.append(
+                f"{len(failed)} collapse calls failed, and what they were to merge is lost: {failed[0].message}"
+            )
         pieces = [
             _merge(group, outcome)
             for group, outcome in zip(groups, outcomes, strict=True)
@@ -164,10 +169,11 @@ def _merge(group: list[_Piece], outcome: Completion) -> _Piece:
 
 
 async def _reduce(pieces: list[_Piece], run: Run) -> str:
-    """The answer; empty if there is none or the call failed."""
+    """The answer; empty if there is none, or if the call failed, which a warning says."""
     call = _call(Stage.REDUCE, {"findings": _joined(pieces, run)}, run)
     outcome = await complete(run.resources.budget.prove(call), run.meter)
     if isinstance(outcome, CallFailed):
+        run.account.warnings.append(f"The last step failed, so there is no answer: {outcome.message}")
         return ""
     text = read_heading(outcome.text, "Answer") or outcome.text.strip()
     return "" if "NO INFORMATION" in text.upper() else text

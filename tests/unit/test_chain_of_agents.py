@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,12 @@ from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document
 from pipeline.errors import ContextTooSmall, InternalError
 from pipeline.events import CallEnded, ChunkMapped, Event, StageStarted, Warned
-from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
 from pipeline.run import Limits, Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies.chain_of_agents import ChainOfAgents, chain_orders
 from tests.factories import fact_document, make_resources, make_tokenizer
+from tests.unit.resume_claims import JournaledRuns
 
 FACT = "The lighthouse keeper was called Odalys Brand."
 QUESTION = "What was the lighthouse keeper called?"
@@ -370,40 +368,16 @@ async def test_the_display_learns_how_many_workers_there_are() -> None:
     assert len(ended) == sum(usage.calls for usage in answer.usage.values())
 
 
-async def journaled(path: Path, model: ScriptedModel, strategy: str) -> Answer:
-    dispatcher = JournaledDispatcher(InlineDispatcher(model, max_calls=1), Journal(path), "model")
-    request = Request(question=QUESTION, strategy=strategy, chunk_tokens=600)
-    return await ask(DOCUMENT, request, make_resources(dispatcher=dispatcher))
+def journaled(folder: Path, strategy: str) -> JournaledRuns:
+    return JournaledRuns(folder, DOCUMENT, Request(question=QUESTION, strategy=strategy, chunk_tokens=600))
 
 
 @pytest.mark.parametrize("strategy", ["chain_of_agents", "chain_of_agents_both_ways"])
 async def test_a_second_run_makes_no_call(tmp_path: Path, strategy: str) -> None:
-    first, second = ScriptedModel(seeded_script(2)), ScriptedModel(seeded_script(2))
-    one = await journaled(tmp_path / "j", first, strategy)
-    two = await journaled(tmp_path / "j", second, strategy)
-    assert second.calls == []
-    assert replace(two, usage={}, seconds={}, total_seconds=0) == replace(one, usage={}, seconds={}, total_seconds=0)
+    await journaled(tmp_path, strategy).second_run_makes_no_call(seeded_script(2))
 
 
 @pytest.mark.parametrize("killed_after", [1, 4, 6])
 async def test_a_killed_run_makes_only_the_rest(tmp_path: Path, killed_after: int) -> None:
-    whole = ScriptedModel(chain_script())
-    await journaled(tmp_path / "whole", whole, "chain_of_agents")
-    reached = asyncio.Event()
-
-    def stalling(call: Call, times: int) -> Reply:
-        if len(killed.calls) > killed_after:
-            reached.set()
-            return Reply(stalls=True)
-        return whole.script(call, times)
-
-    killed = ScriptedModel(stalling)
-    task = asyncio.create_task(journaled(tmp_path / "j", killed, "chain_of_agents"))
-    await asyncio.wait_for(reached.wait(), timeout=5)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    rest = ScriptedModel(whole.script)
-    answer = await journaled(tmp_path / "j", rest, "chain_of_agents")
-    assert answer.text == "Odalys Brand"
-    assert len(rest.calls) == len(whole.calls) - killed_after
+    runs = journaled(tmp_path, "chain_of_agents")
+    assert (await runs.killed_run_makes_only_the_rest(chain_script(), killed_after)).text == "Odalys Brand"

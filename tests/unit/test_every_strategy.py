@@ -108,6 +108,23 @@ async def test_a_model_that_always_fails_is_an_answer_not_an_exception(strategy:
     assert len(answer.coverage.failed_chunks) == answer.coverage.chunks > 0
 
 
+@pytest.mark.parametrize("failing", [{stage} for stage in Stage], ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_no_call_fails_in_silence(strategy: str, failing: set[Stage]) -> None:
+    """Whichever step fails, the answer says so."""
+    for seed in range(4):
+        script, events = seeded_script(seed), list[Event]()
+
+        def flaky(call: Call, times: int, script: Script = script) -> Reply:
+            return Reply(error=InternalError("poison")) if call.stage in failing else script(call, times)
+
+        _, resources = on(flaky, events)
+        answer = await ask(document(strategy), request(strategy), resources)
+        failed = [event.stage for event in events if isinstance(event, CallEnded) and event.failed]
+        assert set(failed) <= failing
+        assert bool(failed) <= bool(answer.warnings), f"seed {seed}: {failed}"
+
+
 @pytest.mark.parametrize("strategy", TELLS_STAGES)
 async def test_a_model_that_babbles_is_an_answer_not_an_exception(strategy: str) -> None:
     answer = await answered(strategy, lambda call, times: Reply(text="Well, let me think.", choice_logprobs=(0.0, 0.0)))

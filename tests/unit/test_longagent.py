@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,13 @@ from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document
 from pipeline.errors import ContextTooSmall, InternalError
 from pipeline.events import CallEnded, ChunkMapped, Event, Provisional, StageStarted, Warned
-from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
 from pipeline.run import Limits, Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.split_document import split_document
 from pipeline.strategies.longagent import MOST_MERGES, LongAgent
 from tests.factories import fact_document, make_resources, make_tokenizer
+from tests.unit.resume_claims import JournaledRuns
 
 FACT = "The lighthouse keeper was called Odalys Brand."
 OTHER = "Some say the keeper was one Perrin Oake."
@@ -448,10 +446,8 @@ async def test_the_plan_bounds_calls_and_tokens_and_makes_none() -> None:
         assert planned.graph.startswith("flowchart LR")
 
 
-async def journaled(path: Path, model: ScriptedModel) -> Answer:
-    dispatcher = JournaledDispatcher(InlineDispatcher(model, max_calls=1), Journal(path), "model")
-    request = Request(question=QUESTION, strategy="longagent", chunk_tokens=600)
-    return await ask(TWO, request, make_resources(dispatcher=dispatcher))
+def journaled(folder: Path) -> JournaledRuns:
+    return JournaledRuns(folder, TWO, Request(question=QUESTION, strategy="longagent", chunk_tokens=600))
 
 
 def conversation() -> Script:
@@ -473,32 +469,10 @@ def conversation() -> Script:
 
 
 async def test_a_second_run_makes_no_call(tmp_path: Path) -> None:
-    first, second = ScriptedModel(conversation()), ScriptedModel(conversation())
-    one = await journaled(tmp_path / "j", first)
-    two = await journaled(tmp_path / "j", second)
+    first = await journaled(tmp_path).second_run_makes_no_call(conversation())
     assert set(kinds(first)) == {"start", "member", "decide", "merge"}
-    assert second.calls == []
-    assert replace(two, usage={}, seconds={}, total_seconds=0) == replace(one, usage={}, seconds={}, total_seconds=0)
 
 
 @pytest.mark.parametrize("killed_after", [1, 5, 13, 15])
 async def test_a_killed_run_makes_only_the_rest(tmp_path: Path, killed_after: int) -> None:
-    whole = ScriptedModel(conversation())
-    await journaled(tmp_path / "whole", whole)
-    reached = asyncio.Event()
-
-    def stalling(call: Call, times: int) -> Reply:
-        if len(killed.calls) > killed_after:
-            reached.set()
-            return Reply(stalls=True)
-        return whole.script(call, times)
-
-    killed = ScriptedModel(stalling)
-    task = asyncio.create_task(journaled(tmp_path / "j", killed))
-    await asyncio.wait_for(reached.wait(), timeout=5)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    rest = ScriptedModel(conversation())
-    await journaled(tmp_path / "j", rest)
-    assert len(rest.calls) == len(whole.calls) - killed_after
+    await journaled(tmp_path).killed_run_makes_only_the_rest(conversation(), killed_after)

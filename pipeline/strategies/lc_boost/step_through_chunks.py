@@ -100,7 +100,10 @@ async def reason(run: Run) -> Approach:
     if not run.task.gated:
         return Approach(everything=True)
     result = await complete_one(reason_call(run), _read_approach, run.meter)
-    return Approach(everything=False) if isinstance(result, CallFailed) else result
+    if isinstance(result, CallFailed):
+        run.account.warnings.append(f"The task reasoning failed, so the search went by words: {result.message}")
+        return Approach(everything=False)
+    return result
 
 
 def reason_call(run: Run) -> Call:
