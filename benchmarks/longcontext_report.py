@@ -13,7 +13,7 @@ QUESTIONS = (1, 5, 20)
 _GIB = 1 << 30
 _MIB = 1 << 20
 _TIMES = (
-    f"{'document':>9} {'way':10} {'first':>8} {'answer':>8} {'2nd answer':>10} {'tokens/s':>9} "
+    f"{'document':>9} {'way':10} {'first':>8} {'answer':>8} {'CPU s':>7} {'2nd answer':>10} {'tokens/s':>9} "
     f"{'5 questions':>13} {'20 questions':>13} {'right':>7}"
 )
 _MEMORY = (
@@ -47,7 +47,7 @@ def report_longcontext(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[s
     measured = [row for row in rows if "refused" not in row]
     lines = [
         "first: seconds to the first token (native), to the first provisional answer (Longfold; the answer if there",
-        "was none); answer: seconds to the whole answer of the first question",
+        "was none); answer: seconds to the whole answer of the first question; CPU s: of the engine's process for it",
         _TIMES,
     ]
     lines += [_time_line(row) for row in measured]
@@ -95,6 +95,7 @@ def _time_line(row: Row) -> str:
     shown = ["-" if one is None else f"{'' if one[1] else '~'}{one[0]:,.0f}" for one in several]
     return (
         f"{row['document_tokens']:>9,} {row['side']:10} {first['first_sign_s']:>8.1f} {first['seconds']:>8.1f} "
+        f"{first['cpu_s']:>7.1f} "
         f"{second:>10} {tokens_per_s(row):>9,.0f} {shown[0]:>13} {shown[1]:>13} {judged:>7}"
     )
 

@@ -15,7 +15,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from benchmarks.bench import Bench, Options, Suite
 from benchmarks.longcontext_report import draw_longcontext, report_longcontext, tokens_per_s
 from benchmarks.measured_run import MeasuredRun, measure_run
 from benchmarks.native_decoding import kv_cache_bytes, memory_for_engine_bytes, native_calls, refuse, window_for
-from benchmarks.process_watch import watch_devices, watch_memory
+from benchmarks.process_watch import cpu_meter, watch_devices, watch_memory
 from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, BenchItem, make_documents
 from benchmarks.random_model import RANDOM_WEIGHTS, stretch, with_random_weights
@@ -141,11 +141,13 @@ async def _decode_natively(
     try:
         await asyncio.to_thread(process.work, warm_up)
         with watch_memory(process.pid) as memory, watch_devices() as devices:
+            used = cpu_meter(process.pid)
             for item, call in zip(document.items, calls, strict=True):
                 [watched] = await asyncio.to_thread(process.work, [call])
                 seen.append(watched)
                 done = watched.completion
-                questions.append(_question(item, done.text, done.usage, done.seconds, watched.first_token_s))
+                times = _Times(seconds=done.seconds, first_sign_s=watched.first_token_s, cpu_s=used())
+                questions.append(_question(item, done.text, done.usage, times))
                 bench.say(_say_question(questions))
     finally:
         process.stop()
@@ -168,7 +170,9 @@ async def _read_in_chunks(
         warm_up = _document(bench, WARM_UP_TOKENS, warm_up=True)
         await _ask_longfold(bench, served.resources, warm_up, warm_up.items[0])
         with ExitStack() as stack:
-            watches = [stack.enter_context(watch_memory(pid)) for pid in await _replica_pids()]
+            pids = await _replica_pids()
+            watches = [stack.enter_context(watch_memory(pid)) for pid in pids]
+            meters = [cpu_meter(pid) for pid in pids]
             devices = stack.enter_context(watch_devices())
             async with _watch_kv() as usage:
                 for item in document.items:
@@ -176,9 +180,13 @@ async def _read_in_chunks(
                     if isinstance(measured, str):
                         return measured
                     answer = measured.answer
-                    first_sign_s = measured.provisional_s or answer.total_seconds
+                    times = _Times(
+                        seconds=answer.total_seconds,
+                        first_sign_s=measured.provisional_s or answer.total_seconds,
+                        cpu_s=sum(used() for used in meters),
+                    )
                     text = answer.text if answer.found else ""
-                    questions.append(_question(item, text, measured.usage, answer.total_seconds, first_sign_s))
+                    questions.append(_question(item, text, measured.usage, times))
                     bench.say(_say_question(questions))
     return _about(bench, document, profile, random_weights=bench.model.random_weights) | {
         "questions": questions,
@@ -237,11 +245,18 @@ def _about(bench: Bench, document: BenchDocument, profile: ModelProfile, *, rand
     }
 
 
-def _question(item: BenchItem, text: str, usage: Usage, seconds: float, first_sign_s: float) -> dict[str, Any]:
-    """`first_sign_s`: to the first token, or to the first provisional answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    seconds: float
+    first_sign_s: float
+    """To the first token, or to the first provisional answer, else to the answer."""
+    cpu_s: float
+    """Processor seconds of the engine's process: other programs on the machine disturb them less."""
+
+
+def _question(item: BenchItem, text: str, usage: Usage, times: _Times) -> dict[str, Any]:
     return {
-        "seconds": round(seconds, 2),
-        "first_sign_s": round(first_sign_s, 2),
+        **{name: round(value, 2) for name, value in asdict(times).items()},
         "calls": usage.calls,
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,

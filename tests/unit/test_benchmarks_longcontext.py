@@ -35,7 +35,14 @@ def llama(tmp_path: Path) -> ModelProfile:
 
 
 def question(seconds: float, **changes: Any) -> dict[str, Any]:
-    told = {"first_sign_s": 1.0, "prompt_tokens": 900, "cached_tokens": 0, "output_tokens": 100, "verdict": "right"}
+    told = {
+        "first_sign_s": 1.0,
+        "cpu_s": 2.0,
+        "prompt_tokens": 900,
+        "cached_tokens": 0,
+        "output_tokens": 100,
+        "verdict": "right",
+    }
     return {"seconds": seconds, **told, **changes}
 
 
