@@ -12,7 +12,7 @@ _HEAD = (
     f"{'driver busy':>12} {'driver ms/call':>15} {'router ms/call':>15}"
 )
 TAIL_SHARE = 0.95
-SATURATED = 0.9
+SATURATED = 0.8
 """Of a driver's time, from where on it counts as the limit."""
 
 
