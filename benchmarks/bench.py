@@ -33,7 +33,7 @@ class Options:
     """Per round of `saturation`; of `load`: chats of each length per condition and round."""
     chunk_tokens: int | None = None
     variants: tuple[str, ...] = ()
-    """Of `ask` and `ablation`; empty for all."""
+    """Of `ask` and `ablation`; of `longcontext` the ways; empty for all."""
     strategies: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     """Of questions, in turn; empty for the suite's own mix."""
@@ -42,7 +42,7 @@ class Options:
     data: str = ""
     """Folder with released files of `infinitebench`."""
     lengths: tuple[int, ...] = (8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_280_000)
-    """Of `needle`: tokens per document, approximately."""
+    """Of `needle` and `longcontext`: tokens per document, approximately."""
     depths: tuple[int, ...] = (0, 11, 22, 33, 44, 56, 67, 78, 89, 100)
     """Of `needle`: percent of the document before the first needle."""
     needles: int = 1

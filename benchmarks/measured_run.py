@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from pipeline.ask import ask
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document, Span
 from pipeline.errors import LongfoldError
-from pipeline.events import CallEnded, ChunkMapped, Event, Planned
+from pipeline.events import CallEnded, ChunkMapped, Event, Planned, Provisional
 from pipeline.finding import Evidence, Finding
 from pipeline.model import Call, CallFailed, Completion, Outcome, Usage
 from pipeline.run import Request, Resources
@@ -28,6 +29,8 @@ class MeasuredRun:
     document_tokens: int
     seconds: float | None
     """None if a call was remembered or no engine answered: the time then says nothing."""
+    provisional_s: float | None
+    """Until the first provisional answer; None if there was none."""
 
     def row(self) -> dict[str, object]:
         """What every suite keeps."""
@@ -64,6 +67,7 @@ async def measure_run(bench: Bench, document: Document, request: Request, resour
         usage=tally.usage,
         document_tokens=heard.document_tokens,
         seconds=round(answer.total_seconds, 1) if timed else None,
+        provisional_s=heard.provisional_s,
     )
 
 
@@ -74,12 +78,16 @@ class _Heard:
         self.findings: list[Finding] = []
         self.remembered = False
         self.document_tokens = 0
+        self.provisional_s: float | None = None
+        self._started_s = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Planned):
             self.document_tokens = event.plan.document_tokens
         elif isinstance(event, ChunkMapped) and event.finding is not None:
             self.findings.append(event.finding)
+        elif isinstance(event, Provisional) and self.provisional_s is None:
+            self.provisional_s = round(time.monotonic() - self._started_s, 2)
         elif isinstance(event, CallEnded) and event.from_journal:
             self.remembered = True
 

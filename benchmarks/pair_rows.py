@@ -42,6 +42,7 @@ _FIELDS = (
     "first_s",
     "second_s",
     "tokens_per_s",
+    "calls_per_s",
     "whole_p50_s",
     "one_token_p50_s",
 )

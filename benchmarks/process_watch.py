@@ -1,4 +1,4 @@
-"""What a process of this machine takes: processor seconds, and memory as it goes up and down."""
+"""What a process takes: processor seconds, memory as it goes up and down, and what is in use on the GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 
 import psutil  # type: ignore[import-untyped]
 
+from serving.machine import gpus
+
 SAMPLE_S = 0.05
+DEVICE_SAMPLE_S = 0.5
 
 
 @dataclass(slots=True)
@@ -20,8 +23,43 @@ class MemoryWatch:
     samples: list[tuple[float, int, int]] = field(default_factory=list)
 
     @property
+    def most(self) -> int:
+        return max((own for _, own, _ in self.samples), default=0)
+
+    @property
     def most_of_children(self) -> int:
         return max((children for *_, children in self.samples), default=0)
+
+
+@dataclass(slots=True)
+class DeviceWatch:
+    """Bytes in use on all GPUs together, as NVML reports them; empty without a GPU."""
+
+    samples: list[int] = field(default_factory=list)
+
+    @property
+    def most(self) -> int | None:
+        return max(self.samples, default=None)
+
+
+@contextmanager
+def watch_devices() -> Iterator[DeviceWatch]:
+    """Sample until the context ends, in a thread."""
+    watch, ended = DeviceWatch(), threading.Event()
+
+    def sample() -> None:
+        while found := gpus():
+            watch.samples.append(sum(gpu.memory_bytes - gpu.free_bytes for gpu in found))
+            if ended.wait(DEVICE_SAMPLE_S):
+                return
+
+    thread = threading.Thread(target=sample, name="device-watch", daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.byte_tokenizer import CHAT_TEMPLATE, CONTROL, byte_tokenizer_json
 from benchmarks.gateway_process import GatewayProcess, run_gateway
-from benchmarks.serve_model import SCRIPTED, byte_tokenizer_json
+from benchmarks.serve_model import SCRIPTED
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.journal import Journal
 from pipeline.scripted_model import ScriptedModel, seeded_script
@@ -35,11 +36,6 @@ from serving.settings import Settings, load_settings
 MODEL_NAME = SCRIPTED
 _HOLD = "hold"
 """While a file of this name is in the folder, the runner takes no job."""
-_CONTROL = ("<|im_start|>", "<|im_end|>")
-_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 _CONFIG = {
     "model_type": "llama",
     "num_hidden_layers": 2,
@@ -71,8 +67,8 @@ def write_model(folder: Path) -> None:
     """A model directory of a few kilobytes that passes every check: a token per byte, turns, no weights to speak of."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(_CONFIG), "utf-8")
-    (folder / "tokenizer.json").write_text(byte_tokenizer_json(_CONTROL), "utf-8")
-    (folder / "chat_template.jinja").write_text(_TEMPLATE, "utf-8")
+    (folder / "tokenizer.json").write_text(byte_tokenizer_json(CONTROL), "utf-8")
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, "utf-8")
     data = b"\0" * 64
     head = json.dumps({"w": {"dtype": "BF16", "shape": [32], "data_offsets": [0, len(data)]}}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + data)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from tokenizers import Tokenizer as RawTokenizer
-from tokenizers import decoders, models, pre_tokenizers
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench import Served
+from benchmarks.byte_tokenizer import byte_tokenizer
+from benchmarks.random_model import RANDOM, make_random_model, with_random_weights
 from pipeline.calibrate import Calibration
 from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
+from pipeline.errors import CallerError
 from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.run import Resources
@@ -25,6 +25,9 @@ from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 from serving.session import OpenModel, bring_model, open_session, place_model
 from serving.settings import Settings
+
+if TYPE_CHECKING:  # importing Ray takes a second
+    from serving.replicas.placement import Placement
 
 SCRIPTED = "scripted"
 """A model name for trying the suites themselves: no engine, computed outputs, meaningless scores."""
@@ -60,6 +63,19 @@ class BenchModel:
     def tokenizer(self) -> Tokenizer:
         return self.opened.tokenizer if self.opened else byte_tokenizer()
 
+    @property
+    def random_weights(self) -> bool:
+        """Right for speed and memory, useless for quality."""
+        return self.name.startswith(RANDOM)
+
+    def place(self, kv_cache_bytes: int | None = None) -> Placement:
+        """How this machine serves it; without a size the KV cache takes what is free. Raises CallerError."""
+        if self.opened is None:
+            raise CallerError("The scripted model has no engine; name a real model.")
+        changes = {"kv_cache_gib": kv_cache_bytes / 2**30} if kv_cache_bytes else {}
+        placement = place_model(self.settings.model_copy(update=changes), self.opened.profile)
+        return with_random_weights(placement) if self.random_weights else placement
+
     def describe(self) -> dict[str, Any]:
         resources = self.resources(_scripted())
         return {
@@ -85,7 +101,10 @@ class BenchModel:
 
 
 def find_bench_model(name: str, settings: Settings, say: Say) -> BenchModel:
-    """Bring the model if it is not there."""
+    """Bring the model if it is not there; `random/GEOMETRY` is made on the spot."""
+    if name.startswith(RANDOM):
+        made = make_random_model(name, settings.cache_dir, context_tokens=settings.context_tokens)
+        return BenchModel(opened=OpenModel(made), settings=settings)
     return BenchModel(opened=None if name == SCRIPTED else bring_model(settings, say), settings=settings)
 
 
@@ -110,23 +129,22 @@ async def serve_model(model: BenchModel, say: Say, kv_cache_bytes: int | None = 
 def _dispatcher(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Iterator[Dispatcher]:
     if model.opened is None:
         yield _scripted()
-    elif kv_cache_bytes is None:
+    elif kv_cache_bytes is None and not model.random_weights:
         with open_session(model.settings, model.opened, say) as session:
             yield session.dispatcher
     else:
-        with _own_cluster(model.opened, model.settings, say, kv_cache_bytes) as dispatcher:
+        with _own_cluster(model, say, kv_cache_bytes) as dispatcher:
             yield dispatcher
 
 
 @contextmanager
-def _own_cluster(opened: OpenModel, settings: Settings, say: Say, kv_cache_bytes: int) -> Iterator[Dispatcher]:
+def _own_cluster(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Iterator[Dispatcher]:
     from pipeline.dispatch.ray_tasks import RayTaskDispatcher
     from serving import cluster
 
-    sized = settings.model_copy(update={"kv_cache_gib": kv_cache_bytes / 2**30})
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
         running = cluster.start(
-            place_model(sized, opened.profile), folder=Path(folder), report=say, auth=settings.ray_auth
+            model.place(kv_cache_bytes), folder=Path(folder), report=say, auth=model.settings.ray_auth
         )
         try:
             yield RayTaskDispatcher(running.replica_address, replicas=running.replicas)
@@ -137,18 +155,3 @@ def _own_cluster(opened: OpenModel, settings: Settings, say: Say, kv_cache_bytes
 def _scripted() -> Dispatcher:
     """The scripted model: its outputs are computed from the calls."""
     return InlineDispatcher(ScriptedModel(script=seeded_script()))
-
-
-def byte_tokenizer() -> Tokenizer:
-    """One token per byte: a tokenizer that needs no model."""
-    return Tokenizer(byte_tokenizer_json(), None, {})
-
-
-def byte_tokenizer_json(control: Sequence[str] = ()) -> str:
-    """As it stands in a model's directory, with a token for each of `control`."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = RawTokenizer(models.BPE(vocab={character: n for n, character in enumerate(alphabet)}, merges=[]))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens([*control])
-    return str(raw.to_str())

@@ -58,12 +58,13 @@ class ScriptedModel:
             await asyncio.sleep(reply.delay_s)
             if reply.error is not None:
                 raise reply.error
-            return _completion(call, reply)
+            return completion_of(call, reply)
         finally:
             self.running -= 1
 
 
-def _completion(call: Call, reply: Reply) -> Completion:
+def completion_of(call: Call, reply: Reply) -> Completion:
+    """What a reply without an error becomes."""
     usage = Usage(calls=1, prompt_tokens=len(call.prompt.token_ids), output_tokens=max(1, len(reply.text) // 4))
     return Completion(
         text=reply.text,

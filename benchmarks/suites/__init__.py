@@ -10,10 +10,12 @@ from benchmarks.suites import (
     gateway,
     infinitebench,
     load,
+    longcontext,
     needle,
     peers,
     quality,
     saturation,
+    scale,
     second_question,
     split,
 )
@@ -31,4 +33,6 @@ SUITES: dict[str, Suite] = {
     "gateway": gateway.SUITE,
     "infinitebench": infinitebench.SUITE,
     "needle": needle.SUITE,
+    "longcontext": longcontext.SUITE,
+    "scale": scale.SUITE,
 }

@@ -26,7 +26,7 @@ from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usa
 from pipeline.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from benchmarks.bare_engine import BareProcess
+    from benchmarks.engine_process import BareTiming, EngineProcess
 
 PROMPT_TOKENS = 1_490
 OUTPUT_TOKENS = 48
@@ -37,8 +37,7 @@ _REPLICA_MARKS = ("ServeReplica", "EngineCore")
 
 
 async def run(bench: Bench) -> None:
-    from benchmarks.bare_engine import BareProcess
-    from serving.replicas.placement import place_vllm
+    from benchmarks.engine_process import EngineProcess, load_bare
 
     if bench.model.opened is None:
         raise CallerError("The suite saturation compares engines; name a real model.")
@@ -48,9 +47,9 @@ async def run(bench: Bench) -> None:
     )
     kv_cache_bytes = profile.kv_bytes_per_token * held
     bench.say("loading the bare engine")
-    bare = BareProcess(place_vllm(profile, kv_cache_bytes=kv_cache_bytes))
+    bare = EngineProcess(bench.model.place(kv_cache_bytes), load_bare)
     try:
-        bare.generate(make_calls(bench.model.tokenizer, "warm up bare", 4))
+        bare.work(make_calls(bench.model.tokenizer, "warm up bare", 4))
         alone_rounds = 1 if bench.options.quick else ALONE_ROUNDS
         for number in range(alone_rounds):
             _measure_bare(bench, bare, "alone", number)
@@ -84,13 +83,13 @@ def make_calls(tokenizer: Tokenizer, name: str, count: int) -> list[Call]:
     return calls
 
 
-def _measure_bare(bench: Bench, bare: BareProcess, side: str, number: int) -> None:
+def _measure_bare(bench: Bench, bare: EngineProcess[BareTiming], side: str, number: int) -> None:
     key = f"{side}/{number}"
     if bench.results.has(key):
         return
     calls = make_calls(bench.model.tokenizer, f"{_shared_name(side)} {number}", bench.options.prompts)
     spent = _cpu_watch(bare.pid)
-    timing = bare.generate(calls)
+    timing = bare.work(calls)
     _add(bench, key, side, timing.seconds, timing.usage, **spent())
 
 

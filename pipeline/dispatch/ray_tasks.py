@@ -58,7 +58,7 @@ class Batching:
 
 
 @dataclass(slots=True)
-class _Item:
+class Item:
     """A call on its way to an outcome."""
 
     index: int
@@ -89,7 +89,7 @@ class RayTaskDispatcher:
 
     def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
         async def feed(deliver: Deliver) -> None:
-            source = _Peekable(_Item(index, call) for index, call in enumerate(calls))
+            source = _Peekable(Item(index, call) for index, call in enumerate(calls))
             limit = self._batching.first_calls
             async with asyncio.TaskGroup() as group:
                 while (first := source.peek()) is not None:
@@ -103,7 +103,7 @@ class RayTaskDispatcher:
 
         return in_order(feed)
 
-    def _take(self, source: _Peekable, limit: int) -> list[_Item]:
+    def _take(self, source: _Peekable, limit: int) -> list[Item]:
         """The next calls of one urgency, up to a batch."""
         batch = [source.pop()]
         tokens = batch[0].call.cost_tokens()
@@ -114,7 +114,7 @@ class RayTaskDispatcher:
             batch.append(source.pop())
         return batch
 
-    async def _finish(self, batch: list[_Item], deliver: Deliver, place: Place | None = None) -> None:
+    async def _finish(self, batch: list[Item], deliver: Deliver, place: Place | None = None) -> None:
         """Send until each call has its final outcome. A bulk batch gives up its place between attempts."""
         bulk = place is not None
         while True:
@@ -133,7 +133,7 @@ class RayTaskDispatcher:
             if bulk:
                 place = await self._room.enter(priority=batch[0].call.priority)
 
-    def _sort_out(self, batch: list[_Item], deliver: Deliver) -> tuple[list[_Item], float]:
+    def _sort_out(self, batch: list[Item], deliver: Deliver) -> tuple[list[Item], float]:
         """Deliver the failures that are final; return the calls to send again, and after how many seconds."""
         again, wait_s = [], 0.0
         now = time.monotonic()
@@ -149,12 +149,12 @@ class RayTaskDispatcher:
                 wait_s = max(wait_s, item_wait_s)
         return again, wait_s
 
-    async def _send_alone(self, batch: list[_Item], deliver: Deliver) -> None:
+    async def _send_alone(self, batch: list[Item], deliver: Deliver) -> None:
         for item in batch:
             async with self._alone:
                 await self._send([item], deliver)
 
-    async def _send(self, batch: Sequence[_Item], deliver: Deliver) -> None:
+    async def _send(self, batch: Sequence[Item], deliver: Deliver) -> None:
         """One task. Delivers completions; leaves in `failure` why an item has none."""
         waiting = dict(enumerate(batch))
         stream = run_calls.options(num_cpus=self._batching.task_cpus).remote(
@@ -164,7 +164,7 @@ class RayTaskDispatcher:
         try:
             async for ref in stream:
                 for position, outcome in await ref:
-                    _settle(waiting.pop(position), outcome, deliver)
+                    settle(waiting.pop(position), outcome, deliver)
             lost = "The task ended early."
             ended = True
         except RayError as error:
@@ -174,10 +174,11 @@ class RayTaskDispatcher:
             if not ended:
                 ray.cancel(stream, force=False, recursive=True)
         for item in waiting.values():
-            _settle(item, as_failure(ReplicaUnavailable(lost)), deliver)
+            settle(item, as_failure(ReplicaUnavailable(lost)), deliver)
 
 
-def _settle(item: _Item, outcome: Outcome, deliver: Deliver) -> None:
+def settle(item: Item, outcome: Outcome, deliver: Deliver) -> None:
+    """Deliver a completion; note a failure, which may be sent again."""
     if not isinstance(outcome, CallFailed):
         item.failure = None
         deliver(item.index, outcome)
@@ -188,16 +189,16 @@ def _settle(item: _Item, outcome: Outcome, deliver: Deliver) -> None:
 
 
 class _Peekable:
-    def __init__(self, items: Iterator[_Item]) -> None:
+    def __init__(self, items: Iterator[Item]) -> None:
         self._items = items
-        self._next: _Item | None = None
+        self._next: Item | None = None
 
-    def peek(self) -> _Item | None:
+    def peek(self) -> Item | None:
         if self._next is None:
             self._next = next(self._items, None)
         return self._next
 
-    def pop(self) -> _Item:
+    def pop(self) -> Item:
         item = self.peek()
         assert item is not None
         self._next = None

@@ -44,6 +44,8 @@ class VllmSettings:
     """Tokens per engine step; bounds how long a short urgent call waits for a prefill that is being computed."""
     memory_share: float = 0.9
     """Of a GPU's memory that the engine may use."""
+    load_format: str = "auto"
+    """vLLM's name for how weights are loaded; "dummy" draws random ones, for benchmarks."""
 
 
 class _Engine(Protocol):
@@ -195,6 +197,7 @@ def _engine_args(settings: VllmSettings) -> dict[str, Any]:
         "kv_cache_memory_bytes": settings.kv_cache_bytes,
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         "seed": 0,
+        "load_format": settings.load_format,
         "disable_log_stats": False,  # the stat logger is our pulse
     }
     if settings.on_gpu:
@@ -208,10 +211,15 @@ def _engine_args(settings: VllmSettings) -> dict[str, Any]:
 
 
 def _start_stepped(args: AsyncEngineArgs, meter: EngineMeter) -> tuple[SteppedEngine, Any]:
+    llm = _synchronous_engine(args, meter)
+    return SteppedEngine(llm), llm.get_tokenizer()
+
+
+def _synchronous_engine(args: AsyncEngineArgs, meter: EngineMeter) -> Any:
+    """An `LLMEngine`: it works while it is stepped."""
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    llm = LLMEngine.from_engine_args(args, stat_loggers=[_stat_logger(meter)])
-    return SteppedEngine(llm), llm.get_tokenizer()
+    return LLMEngine.from_engine_args(args, stat_loggers=[_stat_logger(meter)])
 
 
 class _ProcessEngine:
@@ -288,3 +296,51 @@ class BareEngine:
         params = [self._model._params(call.sampling) for call in calls]
         outputs = self._llm.generate(prompts, params, use_tqdm=False)
         return [self._model._completion(o, c.sampling, seconds=0.0).usage for o, c in zip(outputs, calls, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedCompletion:
+    """A completion and what could be seen while it was made."""
+
+    completion: Completion
+    first_token_s: float
+    kv_tokens: int
+    """For which the KV cache has room."""
+    kv_usage: float
+    """The most of it that the call held at a time, 0 to 1."""
+
+
+class WatchedEngine:
+    """vLLM's own decoding, first come first served, watched step by step. Used by benchmarks only."""
+
+    def __init__(self, settings: VllmSettings) -> None:
+        from vllm import AsyncEngineArgs
+
+        self._meter = EngineMeter()
+        args = AsyncEngineArgs(**_engine_args(settings) | {"scheduling_policy": "fcfs"})
+        self._llm = _synchronous_engine(args, self._meter)
+        self._model = VllmModel(settings)
+        self._ids = itertools.count()
+
+    def complete(self, call: Call) -> WatchedCompletion:
+        """One call by itself; not for calls with `choices`."""
+        from vllm.sampling_params import RequestOutputKind
+
+        params = self._model._params(call.sampling)
+        params.output_kind = RequestOutputKind.CUMULATIVE
+        started, first_token_s, kv_usage, last = time.monotonic(), 0.0, 0.0, None
+        self._llm.add_request(f"call-{next(self._ids)}", {"prompt_token_ids": call.prompt.token_ids.tolist()}, params)
+        while self._llm.has_unfinished_requests():
+            for output in self._llm.step():
+                if output.outputs[0].token_ids and not first_token_s:
+                    first_token_s = time.monotonic() - started
+                last = output
+            kv_usage = max(kv_usage, self._meter.progress(1).kv_usage)
+        assert last is not None
+        cache = self._llm.vllm_config.cache_config
+        return WatchedCompletion(
+            completion=self._model._completion(last, call.sampling, seconds=time.monotonic() - started),
+            first_token_s=first_token_s,
+            kv_tokens=cache.num_gpu_blocks * cache.block_size,
+            kv_usage=kv_usage,
+        )

@@ -173,7 +173,11 @@ def test_sizes_are_changed_by_name_and_nothing_else_is() -> None:
             change_options(Options(model="m"), [wrong])
 
 
-@pytest.mark.parametrize("name", sorted(set(SUITES) - {"saturation", "split", "gateway", "peers", "load"}))
+NEEDS_MORE = {"saturation", "longcontext", "scale", "split", "gateway", "peers", "load"}
+"""An engine, a cluster, a gateway, or minutes: more than a unit test has."""
+
+
+@pytest.mark.parametrize("name", sorted(set(SUITES) - NEEDS_MORE))
 def test_a_suite_measures_reports_and_resumes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGFOLD_CACHE_DIR", str(tmp_path / "cache"))
     command = ["run", name, "--quick", "--model", "scripted", "--out", str(tmp_path), "--set", "tokens=2000"]
