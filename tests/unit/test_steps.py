@@ -179,7 +179,7 @@ async def test_a_pause_before_the_collapse_waits_for_every_finding_though_mergin
     desk.edit(lambda state: state["findings"].__delitem__(slice(2, None)))
     await desk.ask("mapreduce", document=document)
     assert mapped == 16
-    assert desk.stages() == [Stage.REDUCE]
+    assert set(desk.stages()) == {Stage.REDUCE}
 
 
 async def test_a_fork_with_another_finding_has_another_answer_and_no_call_of_the_map(desk: Desk) -> None:
@@ -329,7 +329,7 @@ async def test_notes_by_hand_are_what_the_next_worker_is_handed(tmp_path: Path) 
     assert f"seen {last - 2}" in paused.checkpoint.state
     desk.edit(lambda state: state["paths"][0].update(text="what a person knows"), at=last)
     await desk.ask("chain_of_agents")
-    assert desk.stages() == [Stage.REDUCE]
+    assert set(desk.stages()) == {Stage.REDUCE}
     assert "what a person knows" in make_tokenizer().decode(desk.model.calls[0].prompt.token_ids)
 
 
@@ -380,7 +380,7 @@ async def test_longagents_leader_decides_on_what_a_person_left_of_the_answers(tm
     desk.edit(drop_anna, at=paused.checkpoint.number, fork_id="fork")
     answer = await desk.ask("longagent", "fork")
     assert answer.text == "Berta Lund"
-    assert desk.stages() == [Stage.REDUCE]
+    assert set(desk.stages()) == {Stage.REDUCE}
 
 
 async def test_lc_boost_looks_where_a_person_sends_it(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ async def test_summaries_by_hand_are_what_the_last_one_is_made_from(tmp_path: Pa
     last = len(desk.names())
     desk.edit(lambda state: state["summaries"][0].update(text="The ferry sank."), at=last)
     answer = await desk.ask("summarize")
-    assert desk.stages() == [Stage.REDUCE]
+    assert set(desk.stages()) == {Stage.REDUCE}
     assert "The ferry sank." in make_tokenizer().decode(desk.model.calls[0].prompt.token_ids)
     assert answer.coverage.chunks_read == answer.coverage.chunks
 
