@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # clients are libraries that only development installs
 
 LONG_JOBS = (0, 1, 4)
 _READY_S = 900.0
-_GUIDELLM_S, _GUIDELLM_QUICK_S = 30.0, 10.0
+_GUIDELLM_S, _GUIDELLM_QUICK_S = 20.0, 5.0
 _MEASURED = {
     "first_s": "first content of 32 tokens",
     "whole_s": "whole answer of 32 tokens",
