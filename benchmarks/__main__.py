@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -214,6 +215,8 @@ def _say(message: str) -> None:
 
 
 def main() -> None:
+    """A termination ends it as Ctrl-C does: no engine or service that was started is left."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except LongfoldError as error:

@@ -30,7 +30,7 @@ class Options:
     """Per document; of `infinitebench` per task; of `longcontext` how many are measured."""
     rounds: int = 7
     prompts: int = 64
-    """Per round of `saturation`."""
+    """Per round of `saturation`; of `load`: chats of each length per condition and round."""
     chunk_tokens: int | None = None
     variants: tuple[str, ...] = ()
     """Of `ask` and `ablation`; of `longcontext` the ways; empty for all."""

@@ -54,6 +54,13 @@ async def time_requests(client: httpx2.AsyncClient, send: Send, *, clients: int,
     return Timings(seconds=seconds, wall_s=time.perf_counter() - began)
 
 
+async def until_ready(client: httpx2.AsyncClient, limit_s: float = 60.0) -> None:
+    """Return when a model generates. Raises TimeoutError."""
+    async with asyncio.timeout(limit_s):
+        while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # it is reached over HTTP only
+            await asyncio.sleep(0.1)
+
+
 def check(answer: httpx2.Response) -> dict[str, Any]:
     """The body. Raises InternalError for an answer that is no success."""
     if not answer.is_success:

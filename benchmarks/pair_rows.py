@@ -33,7 +33,19 @@ def _field(name: str) -> Metric:
     return read
 
 
-_FIELDS = ("lenient", "upstream", "facts", "evidence", "seconds", "first_s", "second_s", "tokens_per_s", "calls_per_s")
+_FIELDS = (
+    "lenient",
+    "upstream",
+    "facts",
+    "evidence",
+    "seconds",
+    "first_s",
+    "second_s",
+    "tokens_per_s",
+    "calls_per_s",
+    "whole_p50_s",
+    "one_token_p50_s",
+)
 _COSTS = ("calls", "prompt_tokens", "output_tokens")
 METRICS: Mapping[str, Metric] = {
     "right": _right,

@@ -18,6 +18,13 @@ Verdict = Literal["right", "wrong", "abstained"]
 REGEX = "re:"
 """An accepted or rejected answer that begins so is a regular expression on the normalised answer."""
 
+_ABSTAINS = re.compile(
+    r"\b(?:not|never) (?:in document|in text|mentioned|stated|given|provided|specified|found|available|known)\b"
+    r"|\b(?:does|do|did) not (?:say|tell|mention|state|give|provide|specify|contain|include)\b"
+    r"|\b(?:no|without) (?:information|mention|answer|evidence)\b|\bnothing\b|没有(?:说明|提到|提及|给出)|未提及"
+)
+"""On a normalised text, which has no articles."""
+
 _UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen"
@@ -42,6 +49,17 @@ def score_answer(item: BenchItem, answer_text: str, found: bool) -> Verdict:
     answer = normalise(answer_text)
     accepted = any(holds(answer, form) for form in item.accepted)
     return "right" if accepted and not any(holds(answer, form) for form in item.rejected) else "wrong"
+
+
+def score_prose(item: BenchItem, text: str) -> Verdict:
+    """Compare what any system wrote, of which only the words tell whether it abstains.
+
+    An answer that is held counts whatever stands beside it; else the words of `_ABSTAINS` are an abstention.
+    """
+    verdict = score_answer(item, text, found=True)
+    if verdict == "wrong" and _ABSTAINS.search(normalise(text)):
+        return "right" if item.kind == "absent" else "abstained"
+    return verdict
 
 
 def states_answer(item: BenchItem, quoted: Iterable[Span]) -> bool | None:

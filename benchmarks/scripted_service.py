@@ -12,30 +12,28 @@ import asyncio
 import json
 import os
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.byte_tokenizer import CHAT_TEMPLATE, CONTROL, byte_tokenizer_json
+from benchmarks.gateway_process import GatewayProcess, run_gateway
+from benchmarks.serve_model import SCRIPTED
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.errors import InternalError
 from pipeline.journal import Journal
 from pipeline.scripted_model import ScriptedModel, seeded_script
 from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
+from serving.jobs.job import Lane
 from serving.jobs.job_store import JobStore
 from serving.jobs.run_jobs import JobRunner
 from serving.jobs.runner_process import run_until_ended
 from serving.serve_command import serve
 from serving.session import Session, SpeedBook, bring_model
-from serving.settings import PREFIX, Settings, load_settings
+from serving.settings import Settings, load_settings
 
-MODEL_NAME = "scripted"
-END_S = 30.0
-_ROOT = Path(__file__).parents[1]
+MODEL_NAME = SCRIPTED
 _HOLD = "hold"
 """While a file of this name is in the folder, the runner takes no job."""
 _CONFIG = {
@@ -49,44 +47,20 @@ _CONFIG = {
 }
 
 
-@dataclass(frozen=True)
-class ScriptedService:
-    """One that is running."""
-
-    url: str
-    folder: Path
-    gateway_pid: int
-
-    def release(self) -> None:
-        """Let the runner begin."""
-        (self.folder / _HOLD).unlink(missing_ok=True)
+def release(service: GatewayProcess) -> None:
+    """Let the runner of a service that was started with `hold` begin."""
+    (service.folder / _HOLD).unlink(missing_ok=True)
 
 
 @contextmanager
-def scripted_service(folder: Path, *, hold: bool = False) -> Iterator[ScriptedService]:
+def scripted_service(folder: Path, *, hold: bool = False, **settings: object) -> Iterator[GatewayProcess]:
     """Serve from `folder` until the context ends; with `hold`, jobs stay in the queue until `release`."""
     write_model(folder / MODEL_NAME)
     if hold:
         (folder / _HOLD).touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.scripted_service", str(folder)],
-        env=_environment(folder),
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-    )
-    try:
-        line = next((line for line in process.stdout or () if "listens on" in line), "")
-        if not line:
-            raise InternalError(f"The gateway ended with {process.wait()} before it listened.")
-        yield ScriptedService(line.split()[-1], folder, process.pid)
-    finally:
-        process.terminate()
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        process.communicate()
+    command = [sys.executable, "-m", "benchmarks.scripted_service", str(folder)]
+    with run_gateway(command, folder, model=folder / MODEL_NAME, **settings) as service:
+        yield service
 
 
 def write_model(folder: Path) -> None:
@@ -98,19 +72,6 @@ def write_model(folder: Path) -> None:
     data = b"\0" * 64
     head = json.dumps({"w": {"dtype": "BF16", "shape": [32], "data_offsets": [0, len(data)]}}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + data)
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of this machine's own settings: neither variables nor a longfold.toml."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    return kept | {
-        "PYTHONPATH": str(_ROOT),
-        "XDG_CONFIG_HOME": str(folder),
-        "LONGFOLD_STATE_DIR": str(folder / "state"),
-        "LONGFOLD_CACHE_DIR": str(folder / "cache"),
-        "LONGFOLD_MODEL": str(folder / MODEL_NAME),
-        "LONGFOLD_PORT": "0",
-    }
 
 
 async def _run(settings: Settings, folder: Path, parent_pid: int) -> None:
@@ -126,7 +87,9 @@ async def _run(settings: Settings, folder: Path, parent_pid: int) -> None:
         speeds=SpeedBook(settings.cache_dir),
     )
     files = FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20)
-    runner = JobRunner(JobStore(database), files, session, long_jobs=settings.long_jobs, short_jobs=settings.short_jobs)
+    runner = JobRunner(
+        JobStore(database), files, session, places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs}
+    )
     await run_until_ended(runner, parent_pid=parent_pid)
     session.journal.close()
     await database.close()

@@ -50,6 +50,15 @@ class BenchModel:
     def fingerprint(self) -> str:
         return self.opened.profile.fingerprint if self.opened else SCRIPTED
 
+    @property
+    def context_tokens(self) -> int:
+        return self.resources(_scripted()).budget.context_tokens
+
+    @property
+    def chunk_tokens(self) -> int:
+        """What it reads at a time unless another size is asked for."""
+        return self.resources(_scripted()).chunk_tokens
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return self.opened.tokenizer if self.opened else byte_tokenizer()

@@ -54,6 +54,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(name="no_gate", takes_away="relevance gate", request={"use_gate": False}),
         Variant(name="gate_without_words", takes_away="BM25 beside the gate", resources=_gate_by_model_alone),
         Variant(name="no_support", takes_away="support check", request={"use_support_check": False}),
+        Variant(name="no_settling", takes_away="comparison of rivals", request={"settle_conflicts": False}),
         Variant(name="stated_confidence", takes_away="calibrated confidence", resources=_believe_the_words),
         Variant(name="copied_quotes", takes_away="evidence by pointer", request={"copy_quotes": True}),
         Variant(name="document_order", takes_away="best chunks first", request={"best_first": False}),

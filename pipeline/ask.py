@@ -9,7 +9,8 @@ from pipeline.document import Document
 from pipeline.errors import CallerError, EmptyDocument, LongfoldError
 from pipeline.events import Finished, Planned
 from pipeline.run import Plan, Request, Resources
-from pipeline.strategies import find_strategy
+from pipeline.steps import RunPaused
+from pipeline.strategies import check_step, find_strategy
 
 
 def plan(document: Document, request: Request, resources: Resources) -> Plan:
@@ -22,19 +23,22 @@ def plan(document: Document, request: Request, resources: Resources) -> Plan:
 async def ask(document: Document, request: Request, resources: Resources) -> Answer:
     """Answer, emitting events from `Planned` to `Finished`.
 
-    Raises CallerError for a request that cannot be served. Calls that fail are in the answer's coverage.
+    Raises CallerError for a request that cannot be served, and RunPaused where `resources.steps` asks for it. Calls
+    that fail are in the answer's coverage.
     Cancelling the awaiting task aborts what is under way; completed calls stay in the journal.
     """
-    resources.emit(Planned(plan=plan(document, request, resources)))
+    planned = plan(document, request, resources)
+    check_step(planned.strategy, resources.steps.pause_before)
+    resources.emit(Planned(plan=planned))
     try:
         answer = await find_strategy(request.strategy).run(document, request, resources)
-    except* LongfoldError as group:
+    except* (LongfoldError, RunPaused) as group:
         raise _first(group) from group
     resources.emit(Finished(answer=answer))
     return answer
 
 
-def _first(group: BaseExceptionGroup[LongfoldError]) -> LongfoldError:
+def _first(group: BaseExceptionGroup[LongfoldError | RunPaused]) -> LongfoldError | RunPaused:
     """Stages run side by side; the first fault ends them all, and it is the one to tell."""
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

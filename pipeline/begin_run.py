@@ -17,6 +17,8 @@ from pipeline.meter import Meter
 from pipeline.prompt import PromptTemplate
 from pipeline.run import Request, Resources
 from pipeline.split_document import Chunk, split_document
+from pipeline.state_json import State
+from pipeline.steps import Steps
 from pipeline.tasks import Task, load_prompt, task_for
 from pipeline.tokenizer import Tokenizer
 
@@ -34,6 +36,7 @@ class Run:
     task: Task
     question_ids: Sequence[int]
     account: ChunkAccount
+    steps: Steps
 
     @property
     def chunks(self) -> Sequence[Chunk]:
@@ -77,6 +80,10 @@ class Run:
         """A prompt of a strategy, which asks for the answer in the task's language."""
         return load_prompt(folder, name, self.task.language_rule)
 
+    def step(self, name: str, state: State) -> State:
+        """The state that the step `name` begins from: this one, or what a person made of it (`steps.py`)."""
+        return self.steps.take(name, state, self)
+
     def judge(self, finding: Finding) -> Finding:
         """Fill in the probability of a finding that no gate and no support check has seen: the words alone decide."""
         return judge_finding(finding, None, self.calibration)
@@ -94,6 +101,7 @@ def begin_run(document: Document, request: Request, resources: Resources) -> Run
             meter=Meter(resources.dispatcher, request.limits, resources.emit),
             emit=resources.emit,
         ),
+        steps=Steps(resources.steps),
     )
 
 

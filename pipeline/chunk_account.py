@@ -11,8 +11,9 @@ from pipeline.events import ChunkMapped, Event, Provisional
 from pipeline.finding import Finding
 from pipeline.meter import Meter
 from pipeline.model import CallFailed, Stage
-from pipeline.reduce_findings import Conclusion, same_answer
+from pipeline.reduce_findings import Conclusion
 from pipeline.split_document import Chunk
+from pipeline.words import same_answer
 
 PROVISIONAL_PROBABILITY = 0.5
 """A first answer is shown when it is more likely right than not."""

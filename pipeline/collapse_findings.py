@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.complete_parsed import complete_one
@@ -40,6 +40,8 @@ class Collapse:
     chunks: int
     dispatcher: Dispatcher
     resources: Resources
+    step: Callable[[AsyncIterator[Finding]], AsyncIterator[Finding]] = lambda findings: findings
+    """Sees the findings that a round begins from, and hands them on, or others in their place."""
     failed: list[CallFailed] = field(default_factory=list)
     """Groups whose call failed; the best finding of each stood in for it."""
     dropped: int = 0
@@ -78,19 +80,35 @@ async def collapse_findings(findings: AsyncIterator[Finding], collapse: Collapse
     Raises CollapseStalled if they never do; that cannot happen while every finding renders within RENDERED_TOKENS.
     A group whose call fails is replaced by its most probable finding, and counted.
     """
-    room = collapse.reduce_room_tokens()
-    kept: list[Finding] = []
-    tokens = 0
-    async for finding in findings:
-        kept.append(finding)
-        tokens += collapse.size_tokens(finding)
-        if tokens > room:
-            break
-    else:
+    kept, fit = await _take_until_full(findings, collapse)
+    if fit:
         return kept
     if depth > MOST_ROUNDS:
         raise CollapseStalled
+    findings = collapse.step(_chain(kept, findings))
+    kept, fit = await _take_until_full(findings, collapse)
+    if fit:  # others were put in their place
+        return kept
     return await collapse_findings(_merged_groups(_chain(kept, findings), collapse, depth), collapse, depth + 1)
+
+
+async def stream(findings: Iterable[Finding]) -> AsyncIterator[Finding]:
+    """Findings that are all known, for where they are waited for."""
+    for finding in findings:
+        yield finding
+
+
+async def _take_until_full(findings: AsyncIterator[Finding], collapse: Collapse) -> tuple[list[Finding], bool]:
+    """Those that were taken; and whether they are all, and fit one reduce prompt."""
+    room = collapse.reduce_room_tokens()
+    taken: list[Finding] = []
+    tokens = 0
+    async for finding in findings:
+        taken.append(finding)
+        tokens += collapse.size_tokens(finding)
+        if tokens > room:
+            return taken, False
+    return taken, True
 
 
 async def _chain(first: list[Finding], rest: AsyncIterator[Finding]) -> AsyncIterator[Finding]:

@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which no encoding can carry."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,7 +47,7 @@ class Document:
     @classmethod
     def from_text(cls, text: str, name: str = "text", encoding: str = "utf-8") -> Document:
         """Make a document of one source. Lone surrogates, which no encoding can carry, become U+FFFD one for one."""
-        clean, replaced = _LONE_SURROGATE.subn("\ufffd", text)
+        clean, replaced = LONE_SURROGATE.subn("\ufffd", text)
         note = f" ({replaced} lone surrogates replaced)" if replaced else ""
         return cls(text=clean, sources=(Source(name=name, span=Span(0, len(clean)), encoding=encoding + note),))
 

@@ -6,7 +6,8 @@
     │  ├─ UnknownName             ├─ SettingInvalid      ├─ ContextTooSmall
     │  ├─ ModelIncomplete         ├─ NothingToResume     ├─ DocumentTooLong
     │  ├─ PromptTooLong           ├─ TemplateRefused     ├─ UploadTooLarge
-    │  ├─ IdempotencyMismatch     ├─ WrongState          └─ DatabaseUnusable
+    │  ├─ IdempotencyMismatch     ├─ WrongState          ├─ DatabaseUnusable
+    │  ├─ TooManySteps            └─ StateInvalid
     ├─ CapacityError        3   the moment: retried by the dispatcher, and only there
     │  ├─ ReplicaUnavailable      ├─ CallTimedOut        ├─ Overloaded
     │  ├─ OutOfDisk               ├─ OutOfMemory         ├─ NetworkUnavailable
@@ -85,11 +86,19 @@ class IdempotencyMismatch(CallerError):
 
 
 class WrongState(CallerError):
-    """The job's state does not allow this; look at its state first."""
+    """The state of the job or run does not allow this; look at its state first."""
 
 
 class DatabaseUnusable(CallerError):
     """The database cannot be used as it is; run `longfold db check`."""
+
+
+class TooManySteps(CallerError):
+    """The run has taken as many steps as it may; resume it with more."""
+
+
+class StateInvalid(CallerError):
+    """The edited state does not fit the step; the message says where, and what would."""
 
 
 class PromptTooLong(CallerError):
@@ -125,7 +134,7 @@ class Overloaded(CapacityError):
 
 
 class OutOfDisk(CapacityError):
-    """The disk is full; free some space and run the command again."""
+    """The disk is full; free some space and try again."""
 
     retryable = False
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from pipeline.document import Span
+
+CHUNK_INDEX = "index of a chunk"
+ChunkIndex = Annotated[int, CHUNK_INDEX]
+Confidence = Annotated[int, range(1, 6)]
+"""What is read back from a person's hand is held to these (`state_json.py`)."""
 
 
 class Alignment(StrEnum):
@@ -29,7 +35,7 @@ class Evidence:
     """A quote and its place. If `span` is set, `quote == document.text[span.start:span.end]`."""
 
     quote: str
-    chunk_index: int
+    chunk_index: ChunkIndex
     span: Span | None
     alignment: Alignment
     similarity: float = 1.0
@@ -43,12 +49,12 @@ class Finding:
     A finding without an answer says that the chunks hold no information; it is dropped as data, never by its wording.
     """
 
-    chunk_indices: tuple[int, ...]
+    chunk_indices: tuple[ChunkIndex, ...]
     """Ascending. One after the map; several after a collapse."""
     evidence: tuple[Evidence, ...]
     rationale: str
     answer: str
-    stated_confidence: int
+    stated_confidence: Confidence
     """What the model said, 1 to 5; small models say 5 nearly always."""
     gate_score: float | None = None
     """Relevance of the chunk (`gate_chunks.relevance`), in nats; None if it was not gated."""
@@ -62,3 +68,10 @@ class Finding:
     @property
     def is_empty(self) -> bool:
         return not self.answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What was found, in document order: the state between two steps of a run."""
+
+    findings: tuple[Finding, ...]

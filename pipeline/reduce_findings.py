@@ -12,8 +12,9 @@ from pipeline.finding import Evidence, Finding
 from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.render_findings import join_rendered, render_finding
+from pipeline.settle_conflict import find_rivals, settle
 from pipeline.structured_output import TEXT, answer_schema, number_list, object_schema, parse_fields
-from pipeline.words import answer_words, contains_words
+from pipeline.words import same_answer
 
 CONFLICT_PROBABILITY = 0.5
 """A finding that says something else is shown as a conflict from this probability on."""
@@ -40,45 +41,62 @@ class Conclusion:
 NOTHING = Conclusion(text="", explanation="", probability=0.0, evidence=())
 
 
-def conclude_from_one(finding: Finding, others: Sequence[Finding] = (), warning: str = "") -> Conclusion:
-    """A single finding needs no further call."""
+def conclude_from_one(
+    finding: Finding, others: Sequence[Finding] = (), warning: str = "", rivals: Sequence[Finding] = ()
+) -> Conclusion:
+    """A single finding needs no further call. The `rivals` that it was preferred to are conflicts in any case."""
     return Conclusion(
         text=finding.answer,
         explanation=finding.rationale,
         probability=finding.probability,
         evidence=merge_evidence([finding], MOST_EVIDENCE),
-        conflicts=_conflicts(finding.answer, others),
+        conflicts=tuple(one for one in others if one in rivals or _speaks_against(one, finding.answer)),
         warning=warning,
     )
 
 
-async def reduce_findings(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str] = ()) -> Conclusion:
-    """Conclude in one call; without findings there is nothing to ask, with a decisive one nothing to weigh.
+async def reduce_findings(
+    findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str] = (), *, settling: bool = True
+) -> Conclusion:
+    """Conclude. Without findings there is nothing to ask, with a decisive one nothing to weigh.
 
-    If the call fails, the most probable finding is the answer and a warning says so.
+    Findings that contradict each other are compared two by two, unless `settling` is off. All else is one call; if it
+    fails, the most probable finding is the answer and a warning says so.
     """
     if not findings:
         return NOTHING
     best = max(findings, key=lambda finding: finding.probability)
-    if collapse.task.decisive and (len(findings) == 1 or _is_decisive(best, findings)):
-        return conclude_from_one(best, findings)
-    call = _reduce_call(findings, collapse, letters)
-    parsed = await complete_one(call, parse_fields, collapse.dispatcher, repairs=0)
+    warning = ""
+    if collapse.task.decisive:
+        if len(findings) == 1 or _is_decisive(best, findings):
+            return conclude_from_one(best, findings)
+        rivals = find_rivals(best, findings) if settling else []
+        settled = await settle(best, rivals, collapse) if rivals else None
+        if isinstance(settled, Finding):
+            return conclude_from_one(settled, findings, rivals=[one for one in (best, *rivals) if one is not settled])
+        if settled is not None:
+            warning = f"Findings that contradict each other could not be compared: {settled.message}"
+    parsed = await complete_one(_reduce_call(findings, collapse, letters), parse_fields, collapse.dispatcher, repairs=0)
     if not isinstance(parsed, CallFailed):
         if parsed.text("answer"):
             named = [findings[n - 1] for n in parsed.numbers("findings") if 1 <= n <= len(findings)]
             others = findings if collapse.task.decisive else ()  # parts of a whole do not contradict it
-            return conclude(parsed.text("answer"), parsed.text("explanation"), named or list(findings), others)
+            return conclude(
+                parsed.text("answer"), parsed.text("explanation"), named or list(findings), others, warning=warning
+            )
         if not parsed.truncated:
             return NOTHING
     return conclude_from_one(best, findings, "The last step failed; this is the most probable single finding.")
 
 
 def _is_decisive(best: Finding, findings: Sequence[Finding]) -> bool:
-    return best.probability >= DECISIVE_PROBABILITY and not _conflicts(best.answer, findings)
+    contradicted = any(_speaks_against(one, best.answer) for one in findings)
+    return best.probability >= DECISIVE_PROBABILITY and not contradicted
 
 
-def conclude(text: str, explanation: str, named: Sequence[Finding], findings: Sequence[Finding]) -> Conclusion:
+def conclude(
+    text: str, explanation: str, named: Sequence[Finding], findings: Sequence[Finding], *, warning: str = ""
+) -> Conclusion:
     """An answer made from the `named` of the `findings`; it is as probable as the best of those that agree with it."""
     agreeing = [finding for finding in named if same_answer(finding.answer, text)] or named
     return Conclusion(
@@ -86,22 +104,13 @@ def conclude(text: str, explanation: str, named: Sequence[Finding], findings: Se
         explanation=explanation,
         probability=max(finding.probability for finding in agreeing),
         evidence=merge_evidence(named, MOST_EVIDENCE),
-        conflicts=_conflicts(text, findings),
+        conflicts=tuple(finding for finding in findings if _speaks_against(finding, text)),
+        warning=warning,
     )
 
 
-def _conflicts(text: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple(
-        finding
-        for finding in findings
-        if finding.probability >= CONFLICT_PROBABILITY and not same_answer(finding.answer, text)
-    )
-
-
-def same_answer(one: str, other: str) -> bool:
-    """Equal, or one within the other, after case, punctuation and articles are taken away."""
-    a, b = answer_words(one), answer_words(other)
-    return contains_words(a, b) or contains_words(b, a)
+def _speaks_against(finding: Finding, answer: str) -> bool:
+    return finding.probability >= CONFLICT_PROBABILITY and not same_answer(finding.answer, answer)
 
 
 def _reduce_call(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str]) -> Call:

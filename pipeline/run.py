@@ -11,6 +11,7 @@ from pipeline.calibrate import Calibration
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.gate_chunks import GateSettings
+from pipeline.steps import StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 
@@ -43,6 +44,8 @@ class Request:
     """Tokens of the text before and after each chunk that are shown beside it, with the headings above; 0: none."""
     use_gate: bool = True
     use_support_check: bool = True
+    settle_conflicts: bool = True
+    """Findings that contradict each other are compared two by two, instead of weighed in one call."""
     copy_quotes: bool = False
     """The model copies quotes, which are then located, instead of naming sentence numbers."""
     best_first: bool = True
@@ -84,11 +87,17 @@ class Resources:
     chunk_tokens: int
     gate: GateSettings
     calibration: Calibration
+    steps: StepOptions = field(default_factory=StepOptions)
     emit: Callable[[Event], None] = lambda _: None
 
 
 class Strategy(Protocol):
     """One way to get an answer."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Names of the steps that a run comes to, of which it may be paused before each."""
+        ...
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         """Pure: no call is made."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pipeline.begin_run import Run
 from pipeline.collapse_findings import MOST_EVIDENCE, MOST_NAMED
 from pipeline.complete_parsed import complete_one
-from pipeline.finding import Evidence, Finding
+from pipeline.finding import ChunkIndex, Evidence, Finding
 from pipeline.locate_evidence import holds_answer
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import PromptTemplate, chat_prompt
@@ -39,8 +39,8 @@ class Notes:
     """What is known so far, and for each part that added to it the sentences it named."""
 
     text: str = ""
-    evidence: Mapping[int, tuple[Evidence, ...]] = field(default_factory=dict)
-    """By chunk index."""
+    evidence: Mapping[ChunkIndex, tuple[Evidence, ...]] = field(default_factory=dict)
+    """By chunk."""
 
     def rewritten(self, text: str, index: int, evidence: tuple[Evidence, ...]) -> Notes:
         return Notes(text=text, evidence={**self.evidence, index: evidence})

@@ -14,6 +14,7 @@ from typing import Any
 
 from partial_json_parser import loads as load_partial
 
+from pipeline.document import LONE_SURROGATE
 from pipeline.errors import MalformedOutput
 from pipeline.model import Completion
 
@@ -32,7 +33,7 @@ class ParsedFields:
 
     def text(self, name: str) -> str:
         value = self.fields.get(name, "")
-        return value.strip() if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
+        return _whole(value).strip() if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
 
     def numbers(self, name: str) -> list[int]:
         values = self.fields.get(name)
@@ -40,7 +41,7 @@ class ParsedFields:
 
     def texts(self, name: str) -> list[str]:
         values = self.fields.get(name)
-        return [v for v in values if isinstance(v, str) and v.strip()] if isinstance(values, list) else []
+        return [_whole(v) for v in values if isinstance(v, str) and v.strip()] if isinstance(values, list) else []
 
     def number(self, name: str) -> int | None:
         """The nearest whole number; None if the output gives none."""
@@ -58,6 +59,11 @@ class ParsedFields:
         """1 to 5; 3 if the output does not say."""
         value = self.number(name)
         return 3 if value is None else min(5, max(1, value))
+
+
+def _whole(text: str) -> str:
+    """A model may write one half of an escaped pair; it becomes U+FFFD, as in a document."""
+    return LONE_SURROGATE.sub("\ufffd", text)
 
 
 def object_schema(**properties: Schema) -> str:

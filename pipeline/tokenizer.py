@@ -13,11 +13,17 @@ from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tokenizers
 
 from pipeline.chat_template import ChatTemplate
 from pipeline.errors import ModelIncomplete
+
+if TYPE_CHECKING:
+    TokenIds = array[int]
+else:  # Python 3.11 cannot subscript it where annotations are read
+    TokenIds = array
 
 
 class Tokenizer:

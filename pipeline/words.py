@@ -38,3 +38,9 @@ def contains_words(words: list[str], wanted: list[str]) -> bool:
     """Whether `wanted` stands in `words` as a whole, in its order; False if there is nothing wanted."""
     size = len(wanted)
     return size > 0 and any(words[i : i + size] == wanted for i in range(len(words) - size + 1))
+
+
+def same_answer(one: str, other: str) -> bool:
+    """Equal, or one within the other, after case, punctuation and articles are taken away."""
+    a, b = answer_words(one), answer_words(other)
+    return contains_words(a, b) or contains_words(b, a)

@@ -13,20 +13,31 @@ from typing import Any
 
 from pipeline.answer import Answer
 from pipeline.document import Document
-from pipeline.errors import CallerError, CapacityError, NothingToResume
+from pipeline.errors import CallerError, CapacityError, TooManySteps
 from pipeline.events import Event
-from pipeline.journal import Journal
+from pipeline.journal import Journal, RunHistory
 from pipeline.load_document import STDIN, load_documents
-from pipeline.run import Limits, Plan, Request
+from pipeline.run import Plan, Request
+from pipeline.steps import RunPaused, StepOptions
+from pipeline.strategies import check_step
 from pipeline.strategies.summarize import LANGCHAIN
 from pipeline.updates_view import LANGGRAPH, OURS, UpdatesView
 from serving.draw_flowchart import draw_flowchart
 from serving.live_display import Display, Feed, make_display
 from serving.read_flowchart import read_flowchart
 from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
-from serving.session import OpenModel, Session, SpeedBook, bring_model, describe_model, open_session
+from serving.render_run import paused_lines, paused_record
+from serving.session import (
+    OpenModel,
+    Session,
+    SpeedBook,
+    bring_model,
+    describe_model,
+    open_session,
+)
 from serving.settings import Settings
 
+PAUSED = 6
 INTERRUPTED = 130
 
 
@@ -44,6 +55,9 @@ class Wish:
     graph: Path | None = None
     """Where the plan's graph is written, in the format that the name's ending says."""
     fresh: bool = False
+    pause_before: str = ""
+    """Name of the step before which the run stops."""
+    max_steps: int | None = None
     run: str = ""
     """The run that is resumed, if one is."""
     document_sha256: str = ""
@@ -67,6 +81,7 @@ def run_ask(wish: Wish, settings: Settings) -> int:
     try:
         _require_question(wish)
         _check_graph(wish)
+        _check_pause(wish)
         document = load_documents(wish.paths, sys.stdin.buffer if STDIN in wish.paths else None, warn=display.say)
         if wish.document_sha256 not in ("", document.sha256):
             display.say("The document has changed since; what is unchanged is taken from the journal.")
@@ -76,7 +91,8 @@ def run_ask(wish: Wish, settings: Settings) -> int:
             _show_plan(wish, document, model, SpeedBook(settings.cache_dir))
             return 0
         if wish.request.question:
-            model.plan(document, wish.request)  # a request that cannot be served fails before an engine starts
+            plan = model.plan(document, wish.request)  # a request that cannot be served fails before an engine starts
+            check_step(plan.strategy, wish.pause_before)
         with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
             asking = _Asking(wish=wish, document=document, session=session, display=display, runner=runner)
             return _ask_once(asking) if wish.request.question else _ask_again_and_again(asking)
@@ -84,40 +100,23 @@ def run_ask(wish: Wish, settings: Settings) -> int:
         display.close()
 
 
-def resume_wish(run: str, settings: Settings, *, as_json: bool, updates: bool = False) -> tuple[Wish, str]:
-    """What the interrupted run `run` (empty: the latest) was asked, and of which model."""
-    journal = Journal(settings.cache_dir / "journal.sqlite")
-    try:
-        record = journal.find_run(run)
-    finally:
-        journal.close()
-    if record is None:
-        raise NothingToResume(f"No run {run!r} is known; ask the question without --resume." if run else "")
-    request = dict(record.request["request"])
-    request["choices"] = tuple(request["choices"])
-    request["limits"] = Limits(**request["limits"])
-    paths = tuple(record.request["paths"])
-    if STDIN in paths:
-        raise NothingToResume(
-            "That run read its document from standard input; give the same input and question again, "
-            "and the calls that were completed are taken from the journal."
-        )
-    wish = Wish(
-        paths=paths,
-        request=Request(**request),
-        as_json=as_json,
-        updates=updates,
-        run=record.run_id,
-        document_sha256=record.request["document"],
-    )
-    return wish, str(record.request["model"])
-
-
 def _require_question(wish: Wish) -> None:
     if wish.request.question:
         return
     if wish.as_json or wish.plan_only or STDIN in wish.paths or not sys.stdin.isatty():
         raise CallerError("There is no question; give one with --question.")
+
+
+def _check_pause(wish: Wish) -> None:
+    """A pause is of use only if the run can go on."""
+    if not wish.pause_before:
+        return
+    if wish.fresh:
+        raise CallerError("With --fresh nothing is kept, so a run that pauses could not go on; leave one of them out.")
+    if STDIN in wish.paths:
+        raise CallerError("A run that is to pause reads its document again when it goes on; give it as a file.")
+    if not wish.request.question:
+        raise CallerError("--pause-before is for one question; give it with --question.")
 
 
 def _check_graph(wish: Wish) -> None:
@@ -157,15 +156,30 @@ def _plan_record(plan: Plan, kv_bytes_per_token: int, tokens_per_s: float | None
 def _ask_once(asking: _Asking) -> int:
     wish = asking.wish
     run_id = wish.run or secrets.token_hex(4)
-    asking.session.journal.start_run(run_id, _run_record(asking))
+    journal = asking.session.journal
+    journal.start_run(run_id, _run_record(asking))
+    history = None if wish.fresh else RunHistory(journal, run_id)
+    steps = StepOptions(pause_before=wish.pause_before, most=wish.max_steps, history=history)
     try:
-        answer = _answer(asking, wish.request)
+        answer = _answer(asking, wish.request, steps)
+    except RunPaused as paused:
+        if wish.as_json:
+            print_json({"paused": paused_record(paused)})
+        else:
+            print_lines(["", *paused_lines(paused, asking.document)])
+        return PAUSED
+    except TooManySteps:
+        if not wish.fresh:
+            asking.display.say(f"What was completed is kept. To go on: longfold ask --resume {run_id} --max-steps ...")
+        raise
     except KeyboardInterrupt:
-        asking.display.say(_how_to_resume(wish, run_id, asking.session.journal))
+        asking.display.say(_how_to_resume(wish, run_id, journal))
         if wish.as_json:
             print_json({"error": {"type": "Interrupted", "message": "The run was interrupted."}, "run": run_id})
         return INTERRUPTED
-    asking.session.journal.finish_run(run_id)
+    journal.finish_run(run_id, answer.text)
+    if wish.pause_before:
+        asking.display.say(f"The run did not pause: it came to no further step {wish.pause_before!r}.")
     if wish.as_json:
         record = _result_record(asking, answer, run_id)
         print_json({"answer": record} if wish.updates else record)
@@ -188,7 +202,8 @@ def _ask_again_and_again(asking: _Asking) -> int:
         if not question:
             continue
         try:
-            answer = _answer(asking, replace(asking.wish.request, question=question))
+            request = replace(asking.wish.request, question=question)
+            answer = _answer(asking, request, StepOptions(most=asking.wish.max_steps))
         except KeyboardInterrupt:
             asking.display.say("Interrupted; what was completed is kept for the next question.")
             continue
@@ -201,10 +216,11 @@ def _ask_again_and_again(asking: _Asking) -> int:
         first_s = first_s or answer.total_seconds
 
 
-def _answer(asking: _Asking, request: Request) -> Answer:
+def _answer(asking: _Asking, request: Request, steps: StepOptions) -> Answer:
     with asking.display.watch(asking.document) as feed:
         told = _tell_updates(request.strategy) if asking.wish.updates else feed
-        return asking.runner.run(asking.session.ask(asking.document, request, told, fresh=asking.wish.fresh))
+        asked = asking.session.ask(asking.document, request, told, fresh=asking.wish.fresh, steps=steps)
+        return asking.runner.run(asked)
 
 
 def _tell_updates(strategy: str) -> Feed:

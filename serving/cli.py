@@ -1,7 +1,7 @@
 """The command `longfold`: parse, make a record of what is wanted, call. Everything else is elsewhere.
 
 Exit codes: 0 done, 2 the request is at fault, 3 the moment is (try later), 4 the model's output, 5 Longfold itself,
-130 interrupted.
+6 paused as asked for, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -35,6 +36,8 @@ from serving.question_options import (
     request_from,
 )
 from serving.render_answer import error_record
+from serving.resume_run import resume_wish
+from serving.runs_cli import runs
 from serving.settings import Settings
 
 app = typer.Typer(
@@ -42,11 +45,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 done, 2 the request, 3 the moment (try later), 4 the model, 5 Longfold, 130 interrupted.",
+    epilog="Exit codes: 0 done, 2 the request, 3 the moment (try later), 4 the model, 5 Longfold, 6 paused, "
+    "130 interrupted.",
     help="Answers questions about documents far longer than a model's context, with quotes and where they stand.",
 )
 models = typer.Typer(no_args_is_help=True, help="Models: list, pull, check.")
 app.add_typer(models, name="models")
+app.add_typer(runs, name="runs")
 app.add_typer(keys, name="keys")
 app.add_typer(database, name="db")
 
@@ -94,8 +99,13 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
         Path | None, typer.Option(help="With --plan: write its graph to this file, .svg or .mmd (Mermaid).")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run: the latest, or the one named as FILE.")
+        bool,
+        typer.Option("--resume", help="Go on with an interrupted or paused run: the latest, or the one named as FILE."),
     ] = False,
+    pause_before: Annotated[
+        str, typer.Option(metavar="STEP", help="Stop before this step, to look at what was found and to edit it.")
+    ] = "",
+    max_steps: Annotated[int | None, typer.Option(min=1, help="End with an error after so many steps.")] = None,
     max_calls: MaxCalls = None,
     max_tokens: MaxTokens = None,
     max_seconds: MaxSeconds = None,
@@ -106,7 +116,7 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
     with _errors_as_json(as_json):
         settings = command_settings(model=model)
         if resume:
-            wish, model_path = _resumed(files or [], question, settings, as_json=as_json, updates=updates)
+            wish, model_path = _resumed(files or [], question, settings)
             settings = settings if model else command_settings(model=model_path)
         else:
             limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
@@ -114,12 +124,11 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
             wish = ask_command.Wish(
                 paths=tuple(files or ()),
                 request=request,
-                as_json=as_json,
-                updates=updates,
                 plan_only=plan,
                 graph=graph,
                 fresh=fresh,
             )
+        wish = replace(wish, as_json=as_json, updates=updates, pause_before=pause_before, max_steps=max_steps)
         code = ask_command.run_ask(wish, settings)
     raise typer.Exit(code)
 
@@ -252,12 +261,10 @@ def _errors_as_json(wanted: bool) -> Iterator[None]:
         raise
 
 
-def _resumed(
-    files: list[str], question: str, settings: Settings, *, as_json: bool, updates: bool
-) -> tuple[ask_command.Wish, str]:
+def _resumed(files: list[str], question: str, settings: Settings) -> tuple[ask_command.Wish, str]:
     if len(files) > 1 or question:
         raise CallerError("--resume takes at most the run to resume: its files and question are known.")
-    return ask_command.resume_wish(files[0] if files else "", settings, as_json=as_json, updates=updates)
+    return resume_wish(files[0] if files else "", settings)
 
 
 def _version() -> str:

@@ -13,17 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Bounds of a run. Calls and tokens are at most; what the document decides on the way can only lower them."""
+    """Bounds of a run: what the document decides on the way can only lower them."""
 
-    strategy: str
-    reason: str
-    graph: str
-    """The stages as Mermaid text."""
-    document_tokens: int
-    chunks: int
-    calls: int
-    prompt_tokens: int
-    output_tokens: int
+    plan: Plan
     seconds_low: float | None
     """The document read once and nothing found; None if this machine was never measured with this model."""
     seconds_high: float | None
@@ -37,18 +29,7 @@ def estimate(model: OpenModel, document: Document, request: Request, tokens_per_
     """
     plan = model.plan(document, request)
     low, high = plan_seconds(plan, request, tokens_per_s)
-    return Estimate(
-        strategy=plan.strategy,
-        reason=plan.reason,
-        graph=plan.graph,
-        document_tokens=plan.document_tokens,
-        chunks=plan.chunks,
-        calls=plan.calls,
-        prompt_tokens=plan.prompt_tokens,
-        output_tokens=plan.output_tokens,
-        seconds_low=low,
-        seconds_high=high,
-    )
+    return Estimate(plan=plan, seconds_low=low, seconds_high=high)
 
 
 def plan_seconds(plan: Plan, request: Request, tokens_per_s: float | None) -> tuple[float | None, float | None]:

@@ -16,6 +16,7 @@ from pipeline.errors import LongfoldError
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import Stage, Usage
 from pipeline.run import Plan
+from pipeline.strategies import find_strategy
 
 _LONGEST_QUOTE_CHARS = 600
 _VISIBLE = (
@@ -67,7 +68,7 @@ def answer_lines(answer: Answer, document: Document) -> Iterator[str]:
         yield ""
         yield "Other parts of the document say otherwise"
         for finding in answer.conflicts:
-            yield from _conflict_lines(finding, document)
+            yield from finding_lines(finding, document)
     if answer.coverage.failed_chunks or answer.warnings:
         yield ""
         yield from (f"Warning: {printable(warning)}" for warning in answer.warnings)
@@ -121,6 +122,7 @@ def plan_lines(plan: Plan, *, kv_bytes_per_token: int, tokens_per_s: float | Non
     yield f"Document     {plan.document_tokens:,} tokens in {plan.chunks:,} chunks"
     yield f"Calls        at most {plan.calls:,}, at most {plan.depth} one after another"
     yield f"Tokens       at most {plan.prompt_tokens:,} in and {plan.output_tokens:,} out"
+    yield f"Steps        {', '.join(find_strategy(plan.strategy).steps)}"
     memory_gib = plan.document_tokens * kv_bytes_per_token / 2**30
     yield f"KV memory    {memory_gib:.2f} GiB to keep the whole document warm"
     if tokens_per_s:
@@ -204,7 +206,8 @@ def _evidence_lines(label: str, evidence: Evidence, document: Document) -> Itera
     yield f"{' ' * len(label)} {where}{_FOUND_AS[evidence.alignment]}"
 
 
-def _conflict_lines(finding: Finding, document: Document) -> Iterator[str]:
+def finding_lines(finding: Finding, document: Document) -> Iterator[str]:
+    """One finding with its quotes and where they stand."""
     yield f"  {printable(finding.answer)} ({finding.probability:.0%} sure)"
     for evidence in finding.evidence:
         yield from _evidence_lines("   ", evidence, document)

@@ -17,7 +17,6 @@ from pipeline.errors import SettingInvalid
 from serving import kept_cluster
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
-from serving.api.request_log import configure_logging
 from serving.api.sse import EventFeed
 from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
@@ -25,6 +24,7 @@ from serving.jobs.job_store import JobStore
 from serving.jobs.key_store import KeyStore
 from serving.jobs.migrate import prepare_database
 from serving.jobs.supervise import Supervisor
+from serving.json_log import configure_json_log
 from serving.session import OpenModel, SpeedBook, bring_model
 from serving.settings import Settings
 
@@ -46,7 +46,7 @@ class GatewayServer(uvicorn.Server):
 
 def run_serve(settings: Settings, report: Report) -> None:
     """Serve until SIGTERM or SIGINT. Raises what prevents the start."""
-    configure_logging(settings.log_level)
+    configure_json_log(settings.log_level)
     asyncio.run(serve(settings, runner_command(settings), report))
 
 
@@ -78,7 +78,7 @@ async def open_gateway(settings: Settings, database: Database, model: OpenModel)
     if not loopback_only and not await keys.any_keys():
         raise SettingInvalid(
             f"Without a key, only this machine is served, and LONGFOLD_HOST is {settings.host}. "
-            "Create a key first: `longfold keys create --name NAME`."
+            "Create a key first: `longfold keys create NAME`."
         )
     return Gateway(
         settings=settings,

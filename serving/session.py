@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from pipeline.events import Event
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome
 from pipeline.run import Plan, Request, Resources
+from pipeline.steps import StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 from serving import cluster_keeper
@@ -98,11 +99,12 @@ class Session:
         fresh: bool = False,
         owner: str = "",
         run_id: str = "",
+        steps: StepOptions = StepOptions(),  # noqa: B008  # it is frozen
     ) -> Answer:
         """Answer; with `fresh`, nothing is taken from the journal and nothing is put into it.
 
         Completions are shared with the runs of the same `owner` only. A run that is resumed under its `run_id` counts
-        what it paid for before as its own.
+        what it paid for before as its own. Raises RunPaused where `steps` asks for it.
         """
         progress = RunProgress()
 
@@ -112,7 +114,8 @@ class Session:
 
         dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id)
         with self.speeds.watch() as watched:
-            answer = await front_door.ask(document, request, self.model.resources(dispatcher, feed))
+            resources = replace(self.model.resources(dispatcher, feed), steps=steps)
+            answer = await front_door.ask(document, request, resources)
         computed = sum(stage.computed_tokens for stage in progress.stages.values())
         if computed >= _FEWEST_TOKENS and watched.alone:
             self.speeds.note(self.model.profile.fingerprint, computed / max(progress.elapsed_s(), 1e-3))
@@ -130,7 +133,7 @@ def open_session(settings: Settings, model: OpenModel, report: Report) -> Iterat
     """Reach or start a cluster for `model`; what was started is stopped when the context ends."""
     from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 
-    with _open_journal(settings) as journal, _reach_cluster(settings, model.profile, report) as cluster:
+    with open_journal(settings) as journal, _reach_cluster(settings, model.profile, report) as cluster:
         yield Session(
             model=model,
             dispatcher=RayTaskDispatcher(cluster.replica_address, replicas=cluster.replicas),
@@ -180,7 +183,8 @@ def cluster_folder(settings: Settings) -> Path:
 
 
 @contextmanager
-def _open_journal(settings: Settings) -> Iterator[Journal]:
+def open_journal(settings: Settings) -> Iterator[Journal]:
+    """The calls and runs that this machine's commands keep."""
     journal = Journal(settings.cache_dir / "journal.sqlite")
     try:
         yield journal

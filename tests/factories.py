@@ -10,14 +10,17 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from pipeline.calibrate import Calibration
+from pipeline.collapse_findings import Collapse
 from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.document import Document
+from pipeline.document import Document, Span
 from pipeline.events import Event
+from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.gate_chunks import GateSettings
 from pipeline.model import Call, EncodedPrompt, Sampling, Stage
 from pipeline.run import Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel
+from pipeline.tasks import load_task
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 
@@ -109,3 +112,30 @@ def reading_script(
         return Reply(text=json.dumps(fields))
 
     return script
+
+
+def make_finding(index: int, answer: str = "an answer", probability: float = 0.5) -> Finding:
+    evidence = Evidence(
+        quote=f"quote {index}", chunk_index=index, span=Span(index * 10, index * 10 + 8), alignment=Alignment.POINTER
+    )
+    return Finding(
+        chunk_indices=(index,),
+        evidence=(evidence,),
+        rationale="because " * 10,
+        answer=answer,
+        stated_confidence=4,
+        probability=probability,
+    )
+
+
+def make_collapse(script: Script, chunks: int) -> tuple[Collapse, ScriptedModel]:
+    model = ScriptedModel(script)
+    resources = make_resources(dispatcher=InlineDispatcher(model))
+    collapse = Collapse(
+        question_ids=make_tokenizer().encode_content("Why?"),
+        task=load_task("question_answering"),
+        chunks=chunks,
+        dispatcher=resources.dispatcher,
+        resources=resources,
+    )
+    return collapse, model

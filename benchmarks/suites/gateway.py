@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.bench import Bench, Options, Suite
+from benchmarks.gateway_process import GatewayProcess
 from benchmarks.gateway_report import report_gateway
 from benchmarks.process_watch import cpu_meter, find_child, watch_memory
-from benchmarks.scripted_service import MODEL_NAME, ScriptedService, scripted_service
+from benchmarks.scripted_service import MODEL_NAME, release, scripted_service
 
 if TYPE_CHECKING:  # the client is a library that only development installs
     import httpx2
@@ -85,19 +86,13 @@ def _measure_disk(bench: Bench, folder: Path, number: int) -> None:
     _add(bench, f"disk/{number}", part="disk", count=WRITES, **_percentiles(seconds))
 
 
-async def _until_ready(client: httpx2.AsyncClient) -> None:
-    async with asyncio.timeout(60):
-        while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # it is reached over HTTP only
-            await asyncio.sleep(0.1)
-
-
 async def _measure_requests(
-    bench: Bench, service: ScriptedService, client: httpx2.AsyncClient, sizes: Sizes, number: int
+    bench: Bench, service: GatewayProcess, client: httpx2.AsyncClient, sizes: Sizes, number: int
 ) -> None:
     """Of a service with nothing else to do; the row of the disk comes last."""
-    from benchmarks.gateway_client import check
+    from benchmarks.gateway_client import check, until_ready
 
-    await _until_ready(client)
+    await until_ready(client)
     made = check(await client.post("/v1/jobs", json={"question": QUESTION, "text": STORY, "strategy": "mapreduce"}))
     path = f"/v1/jobs/{made['id']}"
     while check(await client.get(path))["state"] in ("queued", "running"):  # noqa: ASYNC110  # as above
@@ -122,7 +117,7 @@ async def _measure_requests(
 
 async def _measure_kind(
     bench: Bench,
-    service: ScriptedService,
+    service: GatewayProcess,
     client: httpx2.AsyncClient,
     kind: str,
     send: Send,
@@ -133,7 +128,7 @@ async def _measure_kind(
 ) -> None:
     from benchmarks.gateway_client import time_requests
 
-    used = cpu_meter(service.gateway_pid)
+    used = cpu_meter(service.pid)
     timings: Timings = await time_requests(client, send, clients=clients, requests=requests)
     gateway_ms = 1e3 * used() / requests
     percentiles = _percentiles(timings.seconds)
@@ -155,7 +150,7 @@ async def _measure_kind(
 
 
 async def _measure_queue(
-    bench: Bench, service: ScriptedService, client: httpx2.AsyncClient, sizes: Sizes, number: int
+    bench: Bench, service: GatewayProcess, client: httpx2.AsyncClient, sizes: Sizes, number: int
 ) -> None:
     """Jobs are submitted (which is timed as a kind of request), then followed while the runner works through them."""
     from benchmarks.gateway_client import check, count_faults, follow_all, stored_events
@@ -177,15 +172,15 @@ async def _measure_queue(
         await _measure_kind(bench, service, client, kind, submit, clients=clients, requests=jobs, number=number)
     job_ids.sort()  # their order in the queue
     queued_s, began = 0.0, time.monotonic()
-    runner_pid = find_child(service.gateway_pid, "--runner")
-    meters = {name: cpu_meter(pid) for name, pid in _processes(service.gateway_pid, runner_pid).items()}
+    runner_pid = find_child(service.pid, "--runner")
+    meters = {name: cpu_meter(pid) for name, pid in _processes(service.pid, runner_pid).items()}
 
     def begin() -> None:
         nonlocal queued_s, began
         queued_s, began = time.monotonic() - began, time.monotonic()
-        service.release()
+        release(service)
 
-    with watch_memory(service.gateway_pid) as memory:
+    with watch_memory(service.pid) as memory:
         followed = await follow_all(client, job_ids, streams=sizes.streams, all_open=begin)
         wall_s = time.monotonic() - began
         used = {name: round(meter(), 2) for name, meter in meters.items()}
@@ -220,15 +215,15 @@ def _processes(gateway_pid: int, runner_pid: int) -> dict[str, int]:
 
 
 async def _measure_upload(
-    bench: Bench, service: ScriptedService, client: httpx2.AsyncClient, sizes: Sizes, number: int
+    bench: Bench, service: GatewayProcess, client: httpx2.AsyncClient, sizes: Sizes, number: int
 ) -> None:
     """A small upload first: what is imported and allocated once is not the large one's."""
     from benchmarks.gateway_client import upload
 
     await upload(client, _MIB)
     await asyncio.sleep(0.5)
-    used = cpu_meter(service.gateway_pid)
-    with watch_memory(service.gateway_pid, "serving.jobs.parse_file") as memory:
+    used = cpu_meter(service.pid)
+    with watch_memory(service.pid, "serving.jobs.parse_file") as memory:
         await asyncio.sleep(0.5)
         began = time.monotonic()
         stored, sent = await upload(client, sizes.upload_bytes)

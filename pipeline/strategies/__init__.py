@@ -38,6 +38,13 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
+def check_step(strategy: str, name: str) -> None:
+    """Raises UnknownName if a run of the strategy cannot be paused before a step of this name; none is always well."""
+    steps = find_strategy(strategy).steps
+    if name and name not in steps:
+        raise UnknownName(f"The strategy {strategy} has no step {name!r}; its steps are {', '.join(steps)}.")
+
+
 def find_strategy(name: str) -> Strategy:
     """Raises UnknownName with the known names."""
     if name not in STRATEGIES:

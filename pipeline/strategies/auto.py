@@ -18,6 +18,8 @@ class Auto:
     """One call if the document fits it, else the strategy for the kind of work."""
 
     name = "auto"
+    steps = ()
+    """Those of the strategy that it chooses, which the plan names."""
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         strategy, reason = _choose(document, request, resources)

@@ -13,7 +13,7 @@ from pipeline.complete_parsed import complete_one
 from pipeline.document import Document
 from pipeline.errors import DocumentTooLong
 from pipeline.events import StageStarted
-from pipeline.finding import Finding
+from pipeline.finding import Finding, Findings
 from pipeline.map_chunks import MOST_QUOTES, evidence_of
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.reduce_findings import NOTHING, conclude_from_one
@@ -37,6 +37,7 @@ class Direct:
     """One call; a document that does not fit is refused, never cut."""
 
     name = "direct"
+    steps = ("answer",)
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         """Raises DocumentTooLong, which says how many tokens over."""
@@ -136,12 +137,14 @@ async def answer_in_one_call(
     found = await complete_one(
         resources.budget.prove(call), lambda completion: _read(completion, chunk, document, request), run.meter
     )
-    conclusion = NOTHING
+    said: list[Finding] = []
     if isinstance(found, CallFailed):
         run.account.add_failed(0, found, Stage.DIRECT)
     else:
         run.account.read.add(0)
-        conclusion = conclude_from_one(run.judge(found)) if found.answer else NOTHING
+        said = [run.judge(found)] if found.answer else []
+    said = list(run.step("answer", Findings(findings=tuple(said))).findings)
+    conclusion = conclude_from_one(max(said, key=lambda finding: finding.probability), said) if said else NOTHING
     tokens = len(chunk.plain_token_ids) + left_out_tokens
     coverage = replace(run.account.coverage(), document_tokens=tokens, tokens_left_out=left_out_tokens)
     return run.account.answer(conclusion, coverage=coverage)

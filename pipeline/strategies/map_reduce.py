@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from pipeline.answer import Answer
 from pipeline.begin_run import Run, begin_run
-from pipeline.collapse_findings import Collapse, collapse_findings
+from pipeline.collapse_findings import Collapse, collapse_findings, stream
 from pipeline.document import Document
-from pipeline.finding import Finding
+from pipeline.finding import Finding, Findings
 from pipeline.follow_clue import follow_clue
 from pipeline.map_chunks import map_call
 from pipeline.rank_chunks import best_first, score_words
@@ -25,6 +25,7 @@ from pipeline.read_chunks import Reading
 from pipeline.reduce_findings import conclude_from_one, reduce_findings
 from pipeline.render_findings import RENDERED_TOKENS
 from pipeline.run import Plan, Request, Resources
+from pipeline.settle_conflict import CALLS_PER_RIVAL, MOST_RIVALS
 from pipeline.split_document import NO_CHUNK
 
 
@@ -32,6 +33,7 @@ class MapReduce:
     """Gate, map, check, collapse, reduce."""
 
     name = "mapreduce"
+    steps = ("collapse", "reduce")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -43,16 +45,17 @@ class MapReduce:
         collapses = 2 * len(chunks) * RENDERED_TOKENS // resources.budget.context_tokens
         again = min(len(chunks) - 1, resources.gate.keep_at_least) if task.decisive else 0  # along a clue
         supports = len(chunks) + again if task.supported and request.use_support_check else 0
-        calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + 1
+        settling = CALLS_PER_RIVAL * MOST_RIVALS if task.decisive and request.settle_conflicts else 0
+        calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + settling + 1
         return Plan(
             strategy=self.name,
             reason="the document fits one chunk" if len(chunks) == 1 else "the document is longer than one chunk",
             document_tokens=run.document_tokens(),
             chunks=len(chunks),
             calls=calls,
-            prompt_tokens=read * (2 if gated else 1) + (supports * 300) + (collapses + 1) * 3000,
+            prompt_tokens=read * (2 if gated else 1) + (supports + settling) * 300 + (collapses + 1) * 3000,
             output_tokens=len(chunks) * task.map_output_tokens + (collapses + 1) * task.reduce_output_tokens,
-            depth=3 + gated + (2 if again else 0) + (1 if collapses else 0),
+            depth=3 + gated + (2 if again else 0) + (1 if collapses else 0) + (MOST_RIVALS if settling else 0),
             graph=_graph(len(chunks), gated=gated, supported=bool(supports)),
         )
 
@@ -66,6 +69,7 @@ class MapReduce:
             chunks=len(run.chunks),
             dispatcher=run.meter,
             resources=resources,
+            step=lambda findings: run.steps.take_streamed("collapse", findings, run),
         )
         collapse.reduce_room_tokens()  # a context too small for the last stage is found before the first call
         reading = Reading(
@@ -84,8 +88,10 @@ class MapReduce:
             findings = await reading.look_again()
         if not findings and run.task.decisive:
             findings = await follow_clue(reading)
-        # 4. Reduce.
-        conclusion = await reduce_findings(findings, collapse, request.letters)
+        # 4. Reduce. By hand more may be written than fits.
+        findings = list(run.step("reduce", Findings(findings=tuple(findings))).findings)
+        findings = await collapse_findings(stream(findings), collapse)
+        conclusion = await reduce_findings(findings, collapse, request.letters, settling=request.settle_conflicts)
         if collapse.failed:
             run.account.warnings.append(
                 f"{len(collapse.failed)} collapse calls failed; their best finding stood in for the rest."

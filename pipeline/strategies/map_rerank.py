@@ -6,7 +6,9 @@ whose output cannot be parsed costing that chunk, not the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from pipeline.answer import Answer
 from pipeline.begin_run import Run, begin_run
@@ -27,10 +29,26 @@ from pipeline.structured_output import answer_schema, number_list, object_schema
 BEST_SCORE = 100
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What a chunk says, and how well it answers by its own word."""
+
+    score: Annotated[int, range(BEST_SCORE + 1)]
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """All that chunks said, in document order."""
+
+    said: tuple[Scored, ...]
+
+
 class MapRerank:
     """Map with scores, then take the best."""
 
     name = "map_rerank"
+    steps = ("best",)
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -61,13 +79,16 @@ class MapRerank:
 
         resources.emit(StageStarted(stage=Stage.MAP, calls=len(run.chunks)))
         said = await map_every_chunk(run, lambda chunk: _rank_call(chunk, run), read, order=order)
-        best = best_scored({index: scores[index] for index in said})
-        return run.account.answer(NOTHING if best is None else conclude_from_one(said[best], list(said.values())))
+        ranking = Ranking(said=tuple(Scored(score=scores[index], finding=said[index]) for index in said))
+        ranking = run.step("best", ranking)
+        best = best_scored(ranking.said)
+        others = [scored.finding for scored in ranking.said]
+        return run.account.answer(NOTHING if best is None else conclude_from_one(best.finding, others))
 
 
-def best_scored(scores: Mapping[int, int]) -> int | None:
-    """The chunk index with the highest score; among equals the first in the document."""
-    return max(scores, key=lambda index: scores[index], default=None)
+def best_scored(said: Sequence[Scored]) -> Scored | None:
+    """The one with the highest score; among equals the first in the document."""
+    return max(said, key=lambda scored: scored.score, default=None)
 
 
 def _begin(document: Document, request: Request, resources: Resources) -> Run:

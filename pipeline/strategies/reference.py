@@ -54,10 +54,18 @@ class _Piece:
         return min(5.0, float(match.group())) if match else 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pieces:
+    """The state between two stages."""
+
+    pieces: tuple[_Piece, ...]
+
+
 class Reference:
     """Map, barrier, collapse, barrier, reduce."""
 
     name = "reference"
+    steps = ("collapse", "reduce")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -80,6 +88,8 @@ class Reference:
         run = _begin(document, request, resources)
         pieces = [piece for piece in await _map(run) if not piece.is_empty]
         pieces = [piece for piece in await _collapse(pieces, run) if not piece.is_empty]
+        pieces = list(run.step("reduce", _Pieces(pieces=tuple(pieces))).pieces)
+        pieces = await _collapse(pieces, run)  # by hand more may be written than fits
         text = await _reduce(pieces, run) if pieces else ""
         probability = max((piece.score / 5 for piece in pieces), default=0.0)
         evidence = tuple(evidence for piece in pieces for evidence in piece.evidence)
@@ -147,6 +157,7 @@ async def _collapse(pieces: list[_Piece], run: Run) -> list[_Piece]:
     for _ in range(MOST_ROUNDS):
         if _total_tokens(pieces, run) <= room:
             return pieces
+        pieces = list(run.step("collapse", _Pieces(pieces=tuple(pieces))).pieces)
         sizes = [_total_tokens([piece], run) for piece in pieces]
         groups = [[pieces[index] for index in group] for group in greedy_groups(sizes, room)]
         calls = [_call(Stage.COLLAPSE, {"findings": _joined(group, run)}, run) for group in groups]

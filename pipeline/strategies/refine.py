@@ -19,11 +19,19 @@ from pipeline.events import StageStarted
 from pipeline.finding import Finding
 from pipeline.map_chunks import MOST_QUOTES, evidence_of
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one, same_answer
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
 from pipeline.run import Plan, Request, Resources
 from pipeline.split_document import NO_CHUNK, Chunk
 from pipeline.structured_output import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
 from pipeline.tasks import Task
+from pipeline.words import same_answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """The state between two chunks."""
+
+    answer: Finding | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,7 @@ class Refine:
     """A fold over the chunks with the answer as its state."""
 
     name = "refine"
+    steps = ("refine", "answer")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -63,6 +72,7 @@ class Refine:
         resources.emit(StageStarted(stage=Stage.MAP, calls=len(run.chunks)))
         known: Finding | None = None
         for chunk in run.chunks:
+            known = run.step("refine", SoFar(answer=known)).answer
             outcome = await _read_next(chunk, known, run)
             before = known
             if isinstance(outcome, CallFailed):
@@ -74,6 +84,7 @@ class Refine:
             if changed and not run.task.free_text:
                 reason = f"part {chunk.index + 1} of {len(run.chunks)} {'gives' if before is None else 'changes'} it"
                 run.account.show_always(_conclude(known), reason)
+        known = run.step("answer", SoFar(answer=known)).answer
         return run.account.answer(_conclude(known))
 
 

@@ -52,6 +52,7 @@ class Truncate:
 
     def __init__(self, name: str, keep: Keep) -> None:
         self.name = name
+        self.steps = ("answer",)
         self._keep = keep
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:

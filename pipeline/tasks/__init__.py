@@ -6,6 +6,8 @@ map.md       after the chunk: what to extract, naming sentences by number
 map_quotes.md  the same, copying sentences
 known.md     the question together with what another part says, for a second round
 support.md   evidence alone: does it state the answer?
+compatible.md  two quotes: can both be true?
+settle.md    two quotes: which one is to be believed?
 collapse.md  several findings into one
 reduce.md    the surviving findings into the answer
 direct_header.md, direct.md  before and after a document that is read in one call
@@ -42,6 +44,8 @@ _SLOTS = {
     "map_quotes": frozenset({"question"}),
     "known": frozenset({"question", "known"}),
     "support": frozenset({"evidence", "question"}),
+    "compatible": frozenset({"question", "one", "other"}),
+    "settle": frozenset({"question", "one", "other"}),
     "collapse": frozenset({"findings", "question"}),
     "reduce": frozenset({"findings", "question"}),
     "direct_header": frozenset[str](),
@@ -60,6 +64,8 @@ class Task:
     map_quotes: PromptTemplate
     known: PromptTemplate
     support: PromptTemplate
+    compatible: PromptTemplate
+    settle: PromptTemplate
     collapse: PromptTemplate
     reduce: PromptTemplate
     direct_header: PromptTemplate
@@ -84,6 +90,8 @@ class Task:
     reduce_output_tokens: int
     yes: str
     no: str
+    compatible_nats: float
+    """Log-odds, both orders added, from which on two quotes count as parts of one answer rather than as rivals."""
     language_rule: str
     """Ends a strategy's own prompt, which is English, where the answer is to be in another language."""
 

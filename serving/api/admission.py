@@ -97,8 +97,8 @@ async def submit(  # what an admission consists of
     tokens = 0
     if principal.key and principal.key.tokens_per_day is not None:
         document = await gateway.files.load_document(request.documents)
-        bounds = await estimate_run(gateway, document, request)
-        tokens = bounds.prompt_tokens + bounds.output_tokens
+        plan = (await estimate_run(gateway, document, request)).plan
+        tokens = plan.prompt_tokens + plan.output_tokens
     new = NewJob(
         owner=principal.owner,
         key_id=principal.key_id,

@@ -84,10 +84,9 @@ class ChatStream:
             try:
                 async with aclosing(follow(self._gateway, self._job)) as records:
                     async for record in records:
-                        if self.progress.add(record) and self._reasoning:
-                            line = self.progress.text + "\n"
+                        if (line := self.progress.tell(record)) and self._reasoning:
                             # Clients disagree about the name; both are sent.
-                            yield self._chunk({"reasoning": line, "reasoning_content": line})
+                            yield self._chunk({"reasoning": f"{line}\n", "reasoning_content": f"{line}\n"})
                 ended = await find_again(self._gateway, self._job)
                 told = await tell_end(self._gateway, self._texts, ended)
             except (ApiError, LongfoldError) as error:

@@ -49,6 +49,8 @@ ERROR_TABLE: Mapping[type[errors.LongfoldError], ErrorRow] = {
     errors.UploadTooLarge: ErrorRow(413, _REQUEST, "upload_too_large"),
     errors.IdempotencyMismatch: ErrorRow(422, _REQUEST, "idempotency_mismatch"),
     errors.WrongState: ErrorRow(422, _REQUEST, "wrong_state"),
+    errors.TooManySteps: ErrorRow(422, _REQUEST, "too_many_steps"),
+    errors.StateInvalid: ErrorRow(422, _REQUEST, "state_invalid"),
     errors.DatabaseUnusable: ErrorRow(503, _SERVER, "database_unusable"),
     errors.DocumentTooLong: ErrorRow(413, _REQUEST, "document_too_long"),
     errors.CapacityError: ErrorRow(503, _SERVER, "no_capacity"),
@@ -181,19 +183,32 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(StarletteHTTPException, on_http_error)
 
 
+_NO_OBJECT = frozenset({"missing", "model_attributes_type"})
+"""Faults of a body as a whole that is empty, of another JSON type, or sent as another media type."""
+
+
 def explain_invalid(error: RequestValidationError) -> ApiError:
     """Name each field at fault and what is expected of it; what was sent is not repeated, it may be a document."""
     faults = error.errors()
     places = [".".join(str(part) for part in fault["loc"][1:]) for fault in faults]
     if any(fault["type"] == "json_invalid" for fault in faults):
-        return ApiError(400, "The body is not JSON.", "invalid_json")
+        return not_json()
+    if any(fault["loc"] == ("body",) and fault["type"] in _NO_OBJECT for fault in faults):
+        message = "The body is to be a JSON object, sent with the header Content-Type: application/json."
+        return ApiError(422, message, "invalid_request")
     told = [
         f"{place}: {fault['msg']}" if place else str(fault["msg"]) for place, fault in zip(places, faults, strict=True)
     ]
     return ApiError(422, "; ".join(told[:10]) + ".", "invalid_request", next(filter(None, places), None))
 
 
+def not_json() -> ApiError:
+    return ApiError(400, "The body is not JSON.", "invalid_json")
+
+
 def _from_framework(request: Request, error: StarletteHTTPException) -> ApiError:
+    if error.status_code == 400:  # what the framework says of a body that it cannot even decode
+        return not_json()
     messages = {
         404: "There is nothing at this path; /openapi.json lists the paths.",
         405: f"{request.method} is not possible here; the header `allow` lists what is.",

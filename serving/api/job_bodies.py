@@ -36,6 +36,8 @@ class JobOptions(_Strict):
     """Ask first, with one token, which chunks are worth reading closely."""
     use_support_check: bool = True
     """Ask of each finding's evidence whether it states the answer."""
+    settle_conflicts: bool = True
+    """Compare findings that contradict each other two by two, instead of weighing all in one call."""
     copy_quotes: bool = False
     """The model copies quotes instead of naming sentences."""
     best_first: bool = True

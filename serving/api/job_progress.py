@@ -1,4 +1,4 @@
-"""How far a job is, in a few words, computed from its events: "map 70/166"."""
+"""How far a job is, in a few words, computed from its events: "map 70/166"; and what its answer is so far."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ class ProgressLine:
     """Fed with a job's events in order; the same events always give the same lines."""
 
     text: str = "queued"
+    """How far it is; never a word of the document, so that it may stand anywhere."""
     _stages: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, record: EventRecord) -> bool:
-        """Take in one event; True if the line changed."""
+    def tell(self, record: EventRecord) -> str:
+        """Take in one event, and return what there is to tell of it: the new line, an answer so far, or nothing."""
+        if record.kind == "provisional":
+            return f"So far: {record.data['answer']} ({record.data['reason']}; {record.data['probability']:.0%} sure)"
+        return self.text if self._add(record) else ""
+
+    def _add(self, record: EventRecord) -> bool:
+        """True if the line changed."""
         before = self.text
         match record.kind:
             case "job.queued":

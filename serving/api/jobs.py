@@ -85,7 +85,8 @@ async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUse
             loaded.append(Document.from_text(_filled(body.text), body.text_name))
         document = loaded[0] if len(loaded) == 1 else await asyncio.to_thread(Document.join, loaded)
         bounds = await admission.estimate_run(gateway, document, job_request(body, documents))
-    return {"object": "job.estimate", "characters": len(document.text)} | asdict(bounds)
+    seconds = {"seconds_low": bounds.seconds_low, "seconds_high": bounds.seconds_high}
+    return {"object": "job.estimate", "characters": len(document.text)} | asdict(bounds.plan) | seconds
 
 
 @router.get("/v1/jobs")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from serving.api.errors import ApiError
+from serving.api.errors import ApiError, not_json
 from serving.api.job_bodies import JobLimits, JobOptions, Metadata
 
 SAMPLING = ("temperature", "top_p", "stop", "seed", "presence_penalty", "frequency_penalty")
@@ -245,7 +245,7 @@ def parse_body(body: type[Body], raw: bytes) -> Body:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         if fault["type"] == "json_invalid":
-            raise ApiError(400, "The body is not JSON.", "invalid_json") from None
+            raise not_json() from None
         param = _dotted([part for part in fault["loc"] if not _is_type_name(part)])
         codes = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
         code = codes.get(fault["type"], "invalid_value")

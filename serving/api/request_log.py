@@ -5,11 +5,9 @@ A log line has the route's template, never the path: paths hold ids, queries hol
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import secrets
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -140,28 +138,6 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
         return message
 
     return limited
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, event, and the fields given as `extra`."""
-
-    _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {name: value for name, value in vars(record).items() if name not in self._KNOWN}
-        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
-        line = {"time": when, "level": record.levelname.lower(), "logger": record.name, "event": record.getMessage()}
-        return json.dumps(line | fields, ensure_ascii=False, default=str)
-
-
-def configure_logging(level: str) -> None:
-    """JSON lines on standard error for everything below `longfold`; the server's own access log stays off."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    root = logging.getLogger("longfold")
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
 
 
 def _request_id(request: Request) -> str:

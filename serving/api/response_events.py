@@ -44,12 +44,12 @@ class ResponseEvents:
 
     def add(self, record: EventRecord) -> Iterator[dict[str, Any]]:
         """What an event of the job adds. A job that was given back and started again starts once here."""
-        changed = self.progress.add(record)
+        line = self.progress.tell(record)
         if record.kind == "job.started" and not self._begun:
             self._begun = True
             yield self._event("response.in_progress", response=response_object(self._unended(), status="in_progress"))
-        if changed and self._begun and self._reasoning:
-            yield from self._reason(self.progress.text)
+        if line and self._begun and self._reasoning:
+            yield from self._reason(line)
 
     def close(self, job: Job, told: Told | None) -> Iterator[dict[str, Any]]:
         """What the end adds; `job` is the job as it ended, `told` its answer if it has one."""

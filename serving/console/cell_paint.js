@@ -3,6 +3,9 @@
 /** From least to most telling: what a column shows that stands for several chunks. */
 const RANK = { waiting: 0, gated: 1, empty: 2, read: 3, found: 3, failed: 9 };
 
+/** Pixels; on a narrower cell the hatch is a smudge. */
+const HATCHED_FROM = 6;
+
 export const rank = (chunk) => RANK[chunk.state] + (chunk.state === "found" ? (chunk.confidence ?? 1) : 0);
 
 /** Paints with the page's colours, as they are now. */
@@ -31,8 +34,7 @@ export class CellPaint {
     const ground = chunk.state === "found" ? this.waiting : this[chunk.state];
     block(context, ground, x, y, width, height, radius);
     if (chunk.state === "found") this.#bar(context, chunk.confidence ?? 1, x, y, width, height, radius);
-    else if (width < 3) return;
-    else if (chunk.state === "empty") hatch(context, this.emptyMark, x, y, width, height);
+    else if (chunk.state === "empty") (width < HATCHED_FROM ? stripes : hatch)(context, this.emptyMark, x, y, width, height);
     else if (chunk.state === "failed") cross(context, this.failedMark, x, y, width, height);
     else if (chunk.state === "gated") dots(context, this.gatedMark, x, y, width, height);
   }
@@ -65,6 +67,12 @@ function hatch(context, colour, x, y, width, height) {
   });
 }
 
+/** What the hatch is on a cell too narrow for it: what was read must differ from what was not at any width. */
+function stripes(context, colour, x, y, width, height) {
+  context.fillStyle = colour;
+  for (let top = y + 2; top < y + height; top += 5) context.fillRect(x, top, width, 1);
+}
+
 function cross(context, colour, x, y, width, height) {
   const reach = Math.min(width, height) / 2 - 2;
   if (reach < 2) return;
@@ -82,7 +90,7 @@ function cross(context, colour, x, y, width, height) {
 
 function dots(context, colour, x, y, width, height) {
   context.fillStyle = colour;
-  const size = 1.5;
+  const size = Math.min(1.5, width);
   const columns = Math.max(1, Math.floor(width / 9));
   for (let column = 0; column < columns; column += 1) {
     const cx = x + (width * (column + 0.5)) / columns - size / 2;

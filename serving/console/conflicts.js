@@ -14,7 +14,7 @@ export class ConflictsPanel {
   /** Citations are numbered on from the answer's own. */
   show(result) {
     const conflicts = result.conflicts ?? [];
-    if (!conflicts.length) return put(this.host.body, emptyNote("No other part of the document says something else."));
+    if (!conflicts.length) return put(this.host.body, emptyNote("No conflict with another part of the document was found."));
     const total = conflicts.length + 1;
     put(this.host.body,
       el("p", {}, `The document gives ${total} different answers.`),

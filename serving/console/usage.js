@@ -6,7 +6,7 @@ import { emptyNote, panel } from "./panel.js";
 import { stageName } from "./progress.js";
 import { TERMINAL } from "./run_state.js";
 
-const COLUMNS = ["Calls", "Journal", "Prompt", "Cached", "Output"];
+const COLUMNS = { calls: "Calls", journal: "Journal", prompt: "Prompt", cached: "Cached", output: "Output" };
 
 export class UsagePanel {
   constructor() {
@@ -49,14 +49,14 @@ export const usageRows = finalRows;
 function table(rows, totalSeconds) {
   const longest = Math.max(...rows.map((row) => row.seconds ?? 0), 1e-9);
   const sum = sumUsage(rows);
+  const columns = Object.keys(COLUMNS).filter((name) => name !== "journal" || sum.journal > 0); // a phone has room for one less
+  const cells = (row) => columns.map((name) => el("td", {}, number(row[name])));
   return el("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": "Tokens and time by stage" },
     el("table", { class: "usage" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Stage"), COLUMNS.map((name) => el("th", { scope: "col" }, name)), el("th", { scope: "col", class: "time" }, "Time"))),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Stage"), columns.map((name) => el("th", { scope: "col" }, COLUMNS[name])), el("th", { scope: "col", class: "time" }, "Time"))),
       el("tbody", {}, rows.map((row) => el("tr", {}, el("th", { scope: "row" }, stageName(row.stage)), cells(row), timeCell(row.seconds, longest)))),
       el("tfoot", {}, el("tr", {}, el("th", { scope: "row" }, "All"), cells(sum), el("td", { class: "time" }, totalSeconds === null ? "" : duration(totalSeconds))))));
 }
-
-const cells = (row) => [row.calls, row.journal, row.prompt, row.cached, row.output].map((value) => el("td", {}, number(value)));
 
 function timeCell(seconds, longest) {
   const bar = el("span", { class: "time-bar", "aria-hidden": "true" });

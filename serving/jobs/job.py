@@ -182,6 +182,8 @@ class RunnerStatus:
     """A canary, or a real call, came back within the last minute."""
     message: str
     """What it is doing, or why it is not ready."""
+    since_unix_s: float = 0.0
+    """When it became ready, or ceased to be; a new one is not ready from its start on."""
     model: str
     model_fingerprint: str
     context_tokens: int

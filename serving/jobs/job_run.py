@@ -79,6 +79,8 @@ class JobRun:
         self._unwritten: list[NewEvent] = []
         self._plan: Mapping[str, Any] | None = None
         self._answer: Answer | None = None
+        self._ids = {"job_id": claim.job.id}
+        """Of its lines in the log."""
 
     def stop(self, why: Stop) -> None:
         """End the work; `run` then ends the job as `why` asks. The first reason counts, but a lost lease always."""
@@ -160,7 +162,7 @@ class JobRun:
                 self.stop(Stop.LOST)
             except CapacityError as error:
                 if not attempts:
-                    _LOG.warning("job.write_waits job=%s error=%s", self.claim.job.id, type(error).__name__)
+                    _LOG.warning("job.write_waits", extra=self._ids | {"error": type(error).__name__})
                 await asyncio.sleep(_WAITS_S[min(attempts, len(_WAITS_S) - 1)])
                 attempts += 1
         return None
@@ -176,7 +178,7 @@ class JobRun:
         else:
             counted = self._stop is Stop.OUTAGE
             await self._insist(lambda: self._bench.store.release(self.claim, counted=counted))
-        _LOG.info("job.left job=%s stop=%s", self.claim.job.id, self._stop and self._stop.name)
+        _LOG.info("job.left", extra=self._ids | {"stop": self._stop and self._stop.name})
 
     async def _finish(self, state: JobState, **outcome: Mapping[str, Any]) -> None:
         job, answer = self.claim.job, self._answer
@@ -193,7 +195,7 @@ class JobRun:
         if not isinstance(error, LongfoldError):
             # Its message may hold text of the document; where it was raised does not.
             where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-            _LOG.error("job.fault job=%s error=%s at=%s", self.claim.job.id, type(error).__name__, " ".join(where))
+            _LOG.error("job.fault", extra=self._ids | {"error": type(error).__name__, "at": where})
             error = InternalError("A fault in Longfold itself ended the job; the log has its place under the job's id.")
         return {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}
 

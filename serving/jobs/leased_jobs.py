@@ -116,6 +116,19 @@ class LeasedJobs:
                     renewed[claim.job.id] = bool(row.cancel_requested)
         return renewed
 
+    async def look_at_leases(self, claims: Sequence[Claim]) -> dict[str, bool]:
+        """What `beat` returns, renewing nothing: one query for all, so that it can be asked often."""
+        if not claims:
+            return {}
+        fences = {claim.job.id: claim.fence for claim in claims}
+        async with self._database.read() as connection:
+            found = await connection.execute(
+                select(jobs.c.id, jobs.c.fence, jobs.c.cancel_requested).where(
+                    jobs.c.id.in_(list(fences)), jobs.c.state == JobState.RUNNING
+                )
+            )
+            return {row.id: bool(row.cancel_requested) for row in found if row.fence == fences[row.id]}
+
     async def append(
         self,
         claim: Claim,

@@ -21,18 +21,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.errors import CapacityError
-from serving.jobs.job import JobState, Lane, RunnerStatus
+from serving.jobs.job import Claim, Lane, RunnerStatus
 from serving.jobs.job_run import Bench, JobRun, Stop
 from serving.jobs.job_store import JobStore
 from serving.jobs.lease_watch import LEASE_S, LeaseWatch
 from serving.jobs.pulse import CANARY_IDLE_S, Pulse
 from serving.jobs.work import Documents
+from serving.models.model_profile import ModelProfile
 from serving.session import Session
 
 _LOG = logging.getLogger(__name__)
 
 ReplicaStats = Callable[[], Sequence[Mapping[str, Any]]]
 """`ReplicaStats` of every replica as JSON types; may wait for them."""
+
+PLACES: Mapping[Lane, int] = {Lane.LONG: 2, Lane.SHORT: 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +53,23 @@ class Pace:
     canary_idle_s: float = CANARY_IDLE_S
 
 
+def new_status(profile: ModelProfile) -> RunnerStatus:
+    """Of a runner of this process that is about to start."""
+    return RunnerStatus(
+        id=f"{os.getpid()}-{secrets.token_hex(4)}",
+        pid=os.getpid(),
+        beat=0,
+        ready=False,
+        since_unix_s=time.time(),
+        message="starting",
+        model=profile.name,
+        model_fingerprint=profile.fingerprint,
+        context_tokens=profile.context_tokens,
+    )
+
+
 class JobRunner:
-    """Runs jobs of two lanes, so many of each at once."""
+    """Runs jobs until it is stopped."""
 
     def __init__(
         self,
@@ -59,13 +77,15 @@ class JobRunner:
         documents: Documents,
         session: Session,
         *,
-        long_jobs: int = 2,
-        short_jobs: int = 4,
+        places: Mapping[Lane, int] = PLACES,
         shared_cache: bool = False,
         replica_stats: ReplicaStats = tuple,
         pace: Pace | None = None,
+        status: RunnerStatus | None = None,
     ) -> None:
-        self.runner_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        """`places`: jobs of each lane at once. `status`: what this runner has told of itself while it started."""
+        self._status = status or new_status(session.model.profile)
+        self.runner_id = self._status.id
         self._pace = pace or Pace()
         self._pulse = Pulse(session.dispatcher, idle_s=self._pace.canary_idle_s)
         self._session = replace(session, dispatcher=self._pulse)
@@ -77,12 +97,11 @@ class JobRunner:
             shared_cache=shared_cache,
         )
         self._store = store
-        self._places = {Lane.LONG: long_jobs, Lane.SHORT: short_jobs}
+        self._places = places
         self._watch = LeaseWatch(lease_s=self._pace.lease_s)
         self._replica_stats = replica_stats
         self._replicas: tuple[Mapping[str, Any], ...] = ()
         self._runs: dict[str, JobRun] = {}
-        self._reports = 0
         self._stopping = asyncio.Event()
         """No job is claimed any more."""
         self._idle = asyncio.Event()
@@ -135,7 +154,7 @@ class JobRunner:
         try:
             claim = await self._store.claim(self.runner_id, lane, self._watch)
         except CapacityError as error:
-            _LOG.warning("job.claim_waits error=%s", type(error).__name__)
+            _LOG.warning("job.claim_waits", extra={"error": type(error).__name__})
             await _pause(self._stopping, 1.0)
             return False
         if claim is None:
@@ -144,7 +163,7 @@ class JobRunner:
         if (before := self._runs.get(claim.job.id)) is not None:  # our own, which we could not renew in time
             before.stop(Stop.LOST)
         self._runs[claim.job.id] = run
-        _LOG.info("job.claimed job=%s attempt=%d", claim.job.id, claim.job.attempt)
+        _LOG.info("job.claimed", extra={"job_id": claim.job.id, "attempt": claim.job.attempt})
         jobs.create_task(self._carry_out(run))
         return True
 
@@ -161,47 +180,45 @@ class JobRunner:
             try:
                 await step()
             except CapacityError as error:
-                _LOG.warning("runner.waits step=%s error=%s", step.__name__, type(error).__name__)
+                _LOG.warning("runner.waits", extra={"step": step.__name__, "error": type(error).__name__})
             await _pause(self._idle, pause_s)
 
     async def _beat(self) -> None:
-        runs = list(self._runs.values())
-        renewed = await self._store.beat([run.claim for run in runs])
-        for run in runs:
-            if run.claim.job.id not in renewed:
-                run.stop(Stop.LOST)
+        await self._heed(self._store.beat)
 
     async def _listen(self) -> None:
-        for run in list(self._runs.values()):
-            job = await self._store.find(run.claim.job.id, run.claim.job.owner)
-            if job is None or job.fence != run.claim.fence or job.state is not JobState.RUNNING:
+        await self._heed(self._store.look_at_leases)
+
+    async def _heed(self, ask: Callable[[Sequence[Claim]], Awaitable[Mapping[str, bool]]]) -> None:
+        """Stop the runs whose leases are lost, or that are to be cancelled."""
+        runs = list(self._runs.values())
+        held = await ask([run.claim for run in runs])
+        for run in runs:
+            if run.claim.job.id not in held:
                 run.stop(Stop.LOST)
-            elif job.cancel_requested:
+            elif held[run.claim.job.id]:
                 run.stop(Stop.CANCELLED)
 
     async def _report(self) -> None:
-        self._reports += 1
-        profile = self._session.model.profile
-        await self._store.report_runner(
-            RunnerStatus(
-                id=self.runner_id,
-                pid=os.getpid(),
-                beat=self._reports,
-                ready=self._pulse.ready and not self._stopping.is_set(),
-                message=self._message(),
-                model=profile.name,
-                model_fingerprint=profile.fingerprint,
-                context_tokens=profile.context_tokens,
-                replicas=self._replicas,
-            )
+        before, ready = self._status, self._pulse.ready and not self._stopping.is_set()
+        self._status = replace(
+            before,
+            beat=before.beat + 1,
+            ready=ready,
+            since_unix_s=before.since_unix_s if ready == before.ready else time.time(),
+            message=self._message(),
+            replicas=self._replicas,
         )
+        await self._store.report_runner(self._status)
 
     def _message(self) -> str:
         if self._stopping.is_set():
             return "stopping"
         if not self._pulse.ready:
             return self._pulse.trouble or "the model does not answer"
-        return f"running {len(self._runs)} jobs" if self._runs else "waiting for work"
+        if not self._runs:
+            return "waiting for work"
+        return f"running {len(self._runs)} job{'s' if len(self._runs) > 1 else ''}"
 
     async def _ask_replicas(self) -> None:
         self._replicas = tuple(await asyncio.to_thread(self._replica_stats))

@@ -6,16 +6,19 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
 
 from serving import kept_cluster
 from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
+from serving.jobs.job import Lane, RunnerStatus
 from serving.jobs.job_store import JobStore
 from serving.jobs.migrate import check_schema
-from serving.jobs.run_jobs import JobRunner
+from serving.jobs.run_jobs import JobRunner, new_status
+from serving.jobs.tell_start import told_start
+from serving.json_log import configure_json_log
 from serving.session import Session, bring_model, open_session
 from serving.settings import Settings
 
@@ -28,11 +31,16 @@ def run_runner(settings: Settings, *, parent_pid: int = 0, report: Callable[[str
     With `parent_pid`, also until that process is no longer the parent. The cluster stays: its keeper is a process of
     its own, so that the next runner finds the model loaded.
     """
+    configure_json_log(settings.log_level)
     model = bring_model(settings, report)
-    if not settings.ray_address:
-        kept_cluster.start(settings, model.profile, report=report, server_pid=parent_pid)
-    with open_session(settings, model, report) as session:
-        asyncio.run(_run(settings, session, parent_pid))
+    asyncio.run(_check_database(settings))
+    status = new_status(model.profile)
+    with ExitStack() as opened:
+        with told_start(settings.database, status, report) as tell:
+            if not settings.ray_address:
+                kept_cluster.start(settings, model.profile, report=tell, server_pid=parent_pid)
+            session = opened.enter_context(open_session(settings, model, tell))
+        asyncio.run(_run(settings, session, status, parent_pid))
 
 
 async def run_until_ended(runner: JobRunner, *, parent_pid: int = 0) -> None:
@@ -50,18 +58,25 @@ async def run_until_ended(runner: JobRunner, *, parent_pid: int = 0) -> None:
         watching.cancel()
 
 
-async def _run(settings: Settings, session: Session, parent_pid: int) -> None:
+async def _check_database(settings: Settings) -> None:
     database = Database.open(settings.database)
     try:
         await check_schema(database)
+    finally:
+        await database.close()
+
+
+async def _run(settings: Settings, session: Session, status: RunnerStatus, parent_pid: int) -> None:
+    database = Database.open(settings.database)
+    try:
         runner = JobRunner(
             JobStore(database),
             FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20),
             session,
-            long_jobs=settings.long_jobs,
-            short_jobs=settings.short_jobs,
+            places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs},
             shared_cache=settings.shared_cache,
             replica_stats=_replica_stats,
+            status=status,
         )
         await run_until_ended(runner, parent_pid=parent_pid)
     finally:

@@ -63,7 +63,7 @@ class Supervisor:
                 raise SettingInvalid("The runner cannot start as it is set up; its message above says why.")
             ended_early = 0 if sound else ended_early + 1
             pause_s = self._pauses_s[min(ended_early, len(self._pauses_s) - 1)]
-            _LOG.warning("runner.ended code=%d; the next one starts in %.0f s", code, pause_s)
+            _LOG.warning("runner.ended", extra={"code": code, "next_start_s": pause_s})
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stopping.wait()
@@ -79,7 +79,7 @@ class Supervisor:
             async with asyncio.timeout(within_s):
                 await child.wait()
         except TimeoutError:
-            _LOG.warning("runner.killed: it did not end within %.0f s", within_s)
+            _LOG.warning("runner.killed", extra={"waited_s": within_s})
             _send(child.pid, signal.SIGKILL)
             await child.wait()
 

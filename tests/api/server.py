@@ -23,6 +23,7 @@ import uvicorn
 from pipeline.scripted_model import ScriptedModel
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
+from serving.jobs.job import Lane
 from serving.serve_command import GatewayServer, listen, open_gateway, serve
 from serving.session import OpenModel
 from serving.settings import Settings, load_settings
@@ -123,7 +124,7 @@ async def _serving(folder: Path, model: ScriptedModel, fields: dict[str, Any]) -
         **({"long_jobs": 2, "short_jobs": 4} | fields),
     )
     gateway = await open_gateway(settings, rig.database, rig.model)
-    runner = rig.runner(model, pace=QUICK, long_jobs=settings.long_jobs, short_jobs=settings.short_jobs)
+    runner = rig.runner(model, pace=QUICK, places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs})
     server = GatewayServer(
         uvicorn.Config(create_app(gateway), log_config=None, access_log=False, timeout_graceful_shutdown=2)
     )

@@ -205,6 +205,7 @@ async def test_progress_is_told_as_reasoning_under_both_names_if_asked_for(servi
     told = [delta["reasoning"] for delta in deltas if "reasoning" in delta]
     assert told == [delta["reasoning_content"] for delta in deltas if "reasoning_content" in delta]
     assert any(line.startswith("map ") for line in told)
+    assert any(line.startswith("So far: Anselm (") for line in told)
 
 
 async def test_a_silent_stream_is_kept_alive_with_its_progress(

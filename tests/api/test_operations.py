@@ -7,18 +7,26 @@ import io
 import json
 import logging
 import re
+import shutil
 import sqlite3
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.api.health import STANDS_STILL_S, RunnerWatch
-from serving.api.request_log import JsonLines
-from serving.jobs.job import JobState
+from pipeline.errors import OutOfMemory
+from serving.api.health import ROOM_BYTES, STANDS_STILL_S, RunnerWatch
+from serving.jobs.job import JobState, RunnerStatus
+from serving.jobs.run_jobs import new_status
+from serving.jobs.tell_start import told_start
+from serving.json_log import JsonLines
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
+from tests.api.rig import until
 
 CANARY = "CANARY-7f3a9"
 
@@ -140,6 +148,23 @@ async def test_the_frameworks_errors_have_the_same_shape(
         assert "GET" in answer.headers["allow"]
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:estimate", "/v1/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff", b'{"question": "\xff"}', b"[" * 100_000, b'{"n": ' + b"9" * 5000], ids=range(5)
+)
+async def test_what_is_not_json_is_called_so_on_every_route(rig: Rig, path: str, body: bytes) -> None:
+    answer = await rig.client.post(path, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"5"])
+async def test_a_body_that_is_no_object_is_told_what_to_be(rig: Rig, body: bytes) -> None:
+    answer = await rig.client.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
+    untyped = await rig.client.post("/v1/jobs", content=b'{"question": "Who?", "text": "Ada."}')
+    for each in (answer, untyped):
+        assert (each.status_code, "application/json" in each.json()["error"]["message"]) == (422, True)
+
+
 async def test_a_long_body_is_refused_while_it_is_read(rig: Rig) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"question": "Why?", "text": "'
@@ -185,12 +210,85 @@ async def test_ready_means_that_a_runners_beat_moves_and_that_it_is_ready(rig: R
     now_s += STANDS_STILL_S
     status, missing = await readiness()
     assert status == 503
-    assert "No runner is alive" in missing
+    assert "No runner is alive; the last one said: warming up" in missing
     assert (await rig.client.get("/healthz")).json() == {"status": "ok"}
 
 
+@pytest.fixture
+def starting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> RunnerStatus:
+    monkeypatch.setattr("serving.jobs.tell_start.TELL_S", 0.05)
+    return new_status(rig.gateway.model.profile)
+
+
+async def test_while_the_model_loads_the_gateway_says_so_and_since_when(rig: Rig, starting: RunnerStatus) -> None:
+    """The thread that loads is blocked all the time, as a runner's is by Ray."""
+    watch = rig.app.state.runners = RunnerWatch(rig.store)
+    reported: list[str] = []
+    loaded = threading.Event()
+
+    def load() -> None:
+        with told_start(rig.database.url, starting, reported.append) as tell:
+            tell("loading the model, 5 s")
+            loaded.wait(30)
+
+    await watch.look()
+    loading = asyncio.create_task(asyncio.to_thread(load))
+    answer = await rig.client.get("/readyz")
+    assert (answer.status_code, "only just started" in answer.json()["missing"][0]) == (503, True)
+
+    async def seen() -> bool:
+        await watch.look()
+        return bool(watch.alive)
+
+    await until(seen)
+    answer = await rig.client.get("/readyz")
+    body = answer.json()
+    assert (answer.status_code, body["missing"]) == (503, ["The runner is not ready: loading the model, 5 s"])
+    [runner] = body["runners"]
+    assert (runner["ready"], runner["model"]) == (False, "model")
+    assert 0 <= time.time() - runner["since"] < 60
+    loaded.set()
+    await loading
+    assert reported == ["loading the model, 5 s"]
+    await rig.store.report_runner(replace(starting, beat=1000, ready=True))
+    await watch.look()
+    assert (await rig.client.get("/readyz")).status_code == 200, "it is the same runner, and alive all the time"
+
+
+async def test_a_start_that_failed_leaves_its_reason_and_one_that_was_interrupted_nothing(
+    rig: Rig, starting: RunnerStatus
+) -> None:
+    def fail(error: BaseException) -> None:
+        with pytest.raises(type(error)), told_start(rig.database.url, starting, print):
+            raise error
+
+    await asyncio.to_thread(fail, OutOfMemory("it needs 40 GiB"))
+    now_s = 0.0
+    watch = rig.app.state.runners = RunnerWatch(rig.store, clock=lambda: now_s)
+    now_s = STANDS_STILL_S
+    await watch.look()
+    missing = (await rig.client.get("/readyz")).json()["missing"][0]
+    assert "the last one said: it did not start: it needs 40 GiB. " in missing
+    await asyncio.to_thread(fail, ValueError("text of a document"))
+    assert [runner.message for runner in await rig.store.runners()] == ["it did not start: ValueError"]
+    await asyncio.to_thread(fail, KeyboardInterrupt())
+    assert await rig.store.runners() == []
+
+
+async def test_a_full_disk_is_named_before_the_runner_that_cannot_write(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = shutil.disk_usage(rig.folder)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: used._replace(free=ROOM_BYTES - 1))
+    answer = await rig.client.get("/readyz")
+    first, second = answer.json()["missing"]
+    assert answer.status_code == 503
+    assert first == f"The disk of {rig.folder / 'state'} is full; jobs wait until there is room."
+    assert "runner" in second
+
+
 async def test_not_ready_without_its_database(rig: Rig) -> None:
-    with sqlite3.connect(rig.folder / "state" / "longfold.sqlite") as connection:
+    with sqlite3.connect(rig.folder / "state" / "longfold.sqlite", timeout=30) as connection:
         connection.execute("ALTER TABLE runners RENAME TO gone")
     await rig.app.state.runners.look()
     answer = await rig.client.get("/readyz")

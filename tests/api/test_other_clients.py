@@ -52,11 +52,14 @@ async def test_langchain_sends_files_and_uses_responses(service: Service) -> Non
     assert (await responses.ainvoke(asked)).text == "Anselm"
 
 
-async def test_the_llm_command_asks_with_its_own_configuration(service: Service, tmp_path: Path) -> None:
+async def test_the_llm_command_asks_with_its_own_configuration_and_key(service: Service, tmp_path: Path) -> None:
+    """Without `api_key_name` it sends a key of its own making, whatever `--key` says."""
     pytest.importorskip("llm")
     folder = tmp_path / "llm"
     folder.mkdir()
-    models = f"- model_id: longfold\n  model_name: model\n  api_base: {service.url}\n"
+    secret = (await service.rig.make_key())["authorization"].removeprefix("Bearer ")
+    (folder / "keys.json").write_text(json.dumps({"longfold": secret}), encoding="utf-8")
+    models = f"- model_id: longfold\n  model_name: model\n  api_base: {service.url}\n  api_key_name: longfold\n"
     (folder / "extra-openai-models.yaml").write_text(models, encoding="utf-8")
     for options in ((), ("--no-stream",)):
         said = await run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -12,6 +13,7 @@ from pipeline.scripted_model import Reply, ScriptedModel
 from serving.jobs.job import JobState, Lane
 from serving.jobs.lease_watch import LeaseWatch
 from serving.jobs.run_jobs import JobRunner
+from serving.json_log import JsonLines
 from tests.api.conftest import Start
 from tests.api.rig import OWNER, QUICK, Rig, reader, story, until
 
@@ -150,14 +152,10 @@ async def test_a_fault_of_ours_fails_the_job_and_tells_no_text(
     assert done.error is not None
     assert done.error["type"] == "InternalError"
     assert "secret" not in done.error["message"]
-    [fault] = [record for record in caplog.records if record.getMessage().startswith("job.fault")]
-    assert job_id_in(fault.getMessage()) == done.id
-    assert "ValueError" in fault.getMessage()
-    assert "secret" not in caplog.text
-
-
-def job_id_in(message: str) -> str:
-    return message.partition("job=")[2].split()[0]
+    lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    [fault] = [line for line in lines if line["event"] == "job.fault"]
+    assert (fault["job_id"], fault["error"], fault["level"]) == (done.id, "ValueError", "error")
+    assert "secret" not in json.dumps(lines)
 
 
 async def test_cancelling_ends_the_models_calls_at_once(rig: Rig, start: Start) -> None:
@@ -186,7 +184,7 @@ async def test_a_cancelled_job_pays_for_what_it_used(rig: Rig, start: Start) -> 
 async def test_a_short_job_does_not_wait_for_the_long_ones(rig: Rig, start: Start) -> None:
     script = reader()
     model = ScriptedModel(lambda call, times: script(call, times) if call.stage is Stage.DIRECT else Reply(stalls=True))
-    start(rig.runner(model, long_jobs=1, short_jobs=1))
+    start(rig.runner(model, places={Lane.LONG: 1, Lane.SHORT: 1}))
     long = [await rig.submit(story()) for _ in range(3)]
     await rig.reaches(long[0], lambda job: job.state is JobState.RUNNING)
     chat = await rig.submit(kind="chat", messages=({"role": "user", "content": "Hi"},), lane=Lane.SHORT)

@@ -86,3 +86,49 @@ async def test_a_plan_is_drawn_and_what_cannot_be_drawn_is_shown_as_text(
     assert drawn[0] == ["svg", "asplit ×3dc", 4]
     assert drawn[1][0] == "PRE"
     assert drawn[2] == ["svg", "too longfitsagainagroupc", 4]
+
+
+async def test_what_was_read_differs_from_what_was_not_at_any_width(serve: ServeConsole, open_page: OpenPage) -> None:
+    """On a phone a hundred chunks are three pixels wide each, and the map must still show how far the run is."""
+    page = await open_page((await serve(reader())).url)
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        told = await page.evaluate(
+            """async () => {
+                const { CellPaint } = await import("/cell_paint.js");
+                const paint = new CellPaint(document.body);
+                const pixels = (state, width) => {
+                    const canvas = Object.assign(document.createElement("canvas"), { width: 10, height: 40 });
+                    const context = canvas.getContext("2d");
+                    paint.cell(context, { state, confidence: 1 }, 0, 0, width, 40);
+                    return [...context.getImageData(0, 0, 1, 40).data];
+                };
+                return [1, 1.5, 2.8, 5, 8].map((width) => ["gated", "empty", "found", "failed"].map((state) => {
+                    const unread = pixels("waiting", width);
+                    return Math.max(...pixels(state, width).map((value, at) => Math.abs(value - unread[at])));
+                }));
+            }"""
+        )
+        for gated, *read in told:
+            assert gated > 5
+            assert min(read) > 25, (scheme, told)
+
+
+async def test_on_a_phone_the_bar_holds_its_button_and_why_the_service_is_not_ready(
+    serve: ServeConsole, open_page: OpenPage
+) -> None:
+    page = await open_page((await serve(reader())).url)
+    await page.set_viewport_size({"width": 390, "height": 844})
+    told = await page.evaluate(
+        """() => {
+            const service = document.getElementById("service");
+            service.textContent = "No runner is alive; the last one said: it did not start: no memory. Start one.";
+            const box = (element) => element.getBoundingClientRect();
+            const [bar, button] = [box(document.querySelector(".top")), box(document.getElementById("key-button"))];
+            return { inside: button.top >= bar.top && button.bottom <= bar.bottom, button: button.height,
+                     cut: service.scrollHeight - service.clientHeight, over: document.body.scrollWidth - innerWidth };
+        }"""
+    )
+    assert told["inside"], told
+    assert told["button"] < 50, "in one line"
+    assert (told["cut"] <= 0, told["over"] <= 0) == (True, True), told

@@ -17,7 +17,7 @@ from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal
 from pipeline.scripted_model import Script, ScriptedModel
 from pipeline.tokenizer import Tokenizer
-from serving import ask_command, compare_command
+from serving import ask_command, compare_command, rehearse_edit
 from serving.cli import app
 from serving.models.model_profile import Geometry, ModelProfile
 from serving.session import OpenModel, Session, SpeedBook
@@ -87,5 +87,6 @@ def prepare_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
     for command in (ask_command, compare_command):
         monkeypatch.setattr(command, "open_session", open_session)
+    for command in (ask_command, compare_command, rehearse_edit):
         monkeypatch.setattr(command, "bring_model", lambda settings, report: ScriptedOpenModel(PROFILE))
     return prepared

@@ -173,7 +173,7 @@ def test_sizes_are_changed_by_name_and_nothing_else_is() -> None:
             change_options(Options(model="m"), [wrong])
 
 
-NEEDS_MORE = {"saturation", "longcontext", "scale", "split", "gateway"}
+NEEDS_MORE = {"saturation", "longcontext", "scale", "split", "gateway", "peers", "load"}
 """An engine, a cluster, a gateway, or minutes: more than a unit test has."""
 
 

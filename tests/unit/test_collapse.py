@@ -9,48 +9,18 @@ from collections.abc import AsyncIterator, Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.collapse_findings import Collapse, collapse_findings
-from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.document import Span
+from pipeline.collapse_findings import collapse_findings
 from pipeline.errors import InternalError
-from pipeline.finding import Alignment, Evidence, Finding
+from pipeline.finding import Finding
 from pipeline.model import Call, Stage
-from pipeline.reduce_findings import same_answer
 from pipeline.render_findings import RENDERED_TOKENS, render_finding
-from pipeline.scripted_model import Reply, Script, ScriptedModel
-from pipeline.tasks import load_task
-from tests.factories import make_call, make_resources, make_tokenizer
-
-
-def finding(index: int, answer: str = "an answer", probability: float = 0.5) -> Finding:
-    evidence = Evidence(
-        quote=f"quote {index}", chunk_index=index, span=Span(index * 10, index * 10 + 8), alignment=Alignment.POINTER
-    )
-    return Finding(
-        chunk_indices=(index,),
-        evidence=(evidence,),
-        rationale="because " * 10,
-        answer=answer,
-        stated_confidence=4,
-        probability=probability,
-    )
+from pipeline.scripted_model import Reply
+from pipeline.words import same_answer
+from tests.factories import make_call, make_collapse, make_finding, make_tokenizer
 
 
 def merging(call: Call, times: int) -> Reply:
     return Reply(text=json.dumps({"findings": [1], "rationale": "merged", "answer": "both", "confidence": 4}))
-
-
-def collapse_on(script: Script, chunks: int) -> tuple[Collapse, ScriptedModel]:
-    model = ScriptedModel(script)
-    resources = make_resources(dispatcher=InlineDispatcher(model))
-    collapse = Collapse(
-        question_ids=make_tokenizer().encode_content("Why?"),
-        task=load_task("question_answering"),
-        chunks=chunks,
-        dispatcher=resources.dispatcher,
-        resources=resources,
-    )
-    return collapse, model
 
 
 async def stream(findings: Iterable[Finding]) -> AsyncIterator[Finding]:
@@ -60,8 +30,8 @@ async def stream(findings: Iterable[Finding]) -> AsyncIterator[Finding]:
 
 
 async def test_findings_that_fit_are_left_alone() -> None:
-    collapse, model = collapse_on(merging, 3)
-    findings = [finding(i) for i in range(3)]
+    collapse, model = make_collapse(merging, 3)
+    findings = [make_finding(i) for i in range(3)]
     assert await collapse_findings(stream(findings), collapse) == findings
     assert model.calls == []
 
@@ -69,21 +39,21 @@ async def test_findings_that_fit_are_left_alone() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 150))
 def test_the_result_fits_and_covers_every_chunk_in_order(count: int) -> None:
-    collapse, _ = collapse_on(merging, count)
-    result = asyncio.run(collapse_findings(stream(finding(i) for i in range(count)), collapse))
+    collapse, _ = make_collapse(merging, count)
+    result = asyncio.run(collapse_findings(stream(make_finding(i) for i in range(count)), collapse))
     assert sum(collapse.size_tokens(f) for f in result) <= collapse.reduce_room_tokens()
     assert [index for f in result for index in f.chunk_indices] == list(range(count))
 
 
 async def test_a_group_starts_while_later_findings_are_still_to_come() -> None:
-    collapse, model = collapse_on(merging, 60)
+    collapse, model = make_collapse(merging, 60)
     started_before_end: list[bool] = []
 
     async def slow() -> AsyncIterator[Finding]:
         for i in range(60):
             for _ in range(5):
                 await asyncio.sleep(0)
-            yield finding(i)
+            yield make_finding(i)
         started_before_end.append(bool(model.calls))
 
     await collapse_findings(slow(), collapse)
@@ -91,8 +61,8 @@ async def test_a_group_starts_while_later_findings_are_still_to_come() -> None:
 
 
 async def test_a_failed_group_is_stood_in_for_by_its_best_finding_and_counted() -> None:
-    collapse, _ = collapse_on(lambda call, times: Reply(error=InternalError("poison")), 60)
-    findings = [finding(i, probability=i / 100) for i in range(60)]
+    collapse, _ = make_collapse(lambda call, times: Reply(error=InternalError("poison")), 60)
+    findings = [make_finding(i, probability=i / 100) for i in range(60)]
     result = await collapse_findings(stream(findings), collapse)
     assert all(f in findings for f in result)
     assert collapse.dropped == 60 - len(result)
@@ -100,15 +70,15 @@ async def test_a_failed_group_is_stood_in_for_by_its_best_finding_and_counted() 
 
 
 async def test_a_merge_cannot_lose_everything() -> None:
-    collapse, _ = collapse_on(
+    collapse, _ = make_collapse(
         lambda call, times: Reply(text='{"findings":[],"rationale":"","answer":"","confidence":1}'), 60
     )
-    assert await collapse_findings(stream(finding(i) for i in range(60)), collapse)
+    assert await collapse_findings(stream(make_finding(i) for i in range(60)), collapse)
 
 
 async def test_evidence_passes_beside_the_prompt_unchanged() -> None:
-    collapse, _ = collapse_on(merging, 60)
-    result = await collapse_findings(stream(finding(i) for i in range(60)), collapse)
+    collapse, _ = make_collapse(merging, 60)
+    result = await collapse_findings(stream(make_finding(i) for i in range(60)), collapse)
     for merged in result:
         assert all(e.quote == f"quote {e.chunk_index}" for e in merged.evidence)
 
@@ -117,7 +87,7 @@ async def test_evidence_passes_beside_the_prompt_unchanged() -> None:
 def test_a_rendered_finding_has_a_proven_size(answer: str, rationale: str) -> None:
     long = Finding(
         chunk_indices=tuple(range(100)),
-        evidence=finding(1).evidence * 8,
+        evidence=make_finding(1).evidence * 8,
         rationale=rationale,
         answer=answer,
         stated_confidence=5,

@@ -40,9 +40,9 @@ async def test_the_real_calls_and_tokens_stay_within_the_estimate_and_near_it(mo
     answer = await session.ask(DOCUMENT, REQUEST)
     used = sum(answer.usage.values(), Usage())
     assert used.calls == len(scripted.calls)
-    assert told.calls / 3 <= used.calls <= told.calls
-    assert told.prompt_tokens / 3 <= used.prompt_tokens <= told.prompt_tokens
-    assert used.output_tokens <= told.output_tokens
+    assert told.plan.calls / 3 <= used.calls <= told.plan.calls
+    assert told.plan.prompt_tokens / 3 <= used.prompt_tokens <= told.plan.prompt_tokens
+    assert used.output_tokens <= told.plan.output_tokens
     assert told.seconds_low is not None
     assert told.seconds_high is not None
     assert told.seconds_low <= used.prompt_tokens / 1000.0 <= told.seconds_high

@@ -133,6 +133,19 @@ async def test_a_model_that_babbles_is_an_answer_not_an_exception(strategy: str)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_half_a_character_from_a_model_is_no_fault(strategy: str) -> None:
+    plausible = seeded_script(3)
+
+    def script(call: Call, times: int) -> Reply:
+        reply = plausible(call, times)
+        return replace(reply, text=reply.text.replace(" says ", " says \\ud83d "))
+
+    answer = await answered(strategy, script)
+    assert answer.coverage.chunks_read > 0
+    assert "\ud83d" not in answer.text
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_gathering_context_fits_the_plan_or_is_refused(strategy: str) -> None:
     wish = replace(request(strategy), gather_tokens=60)
     model, resources = on(seeded_script(8))

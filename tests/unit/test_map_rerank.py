@@ -15,16 +15,19 @@ from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import InternalError
 from pipeline.events import ChunkMapped, Event
+from pipeline.finding import Finding
 from pipeline.model import Call
 from pipeline.run import Limits, Request, Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel
-from pipeline.strategies.map_rerank import best_scored
+from pipeline.strategies.map_rerank import Scored, best_scored
 from tests.factories import fact_document, make_resources, make_tokenizer
 
 QUESTION = "Who kept the lighthouse?"
 FACTS = {2: "Odalys Brand kept it, 60 of 100.", 7: "Perrin Oake kept it, 90 of 100.", 9: "Wim Dal kept it, 90 of 100."}
 DOCUMENT = fact_document(FACTS, paragraphs=12)
 _FACT = re.compile(r"(\w+ \w+) kept it, (\d+) of 100")
+
+FINDING = Finding(chunk_indices=(0,), evidence=(), rationale="", answer="it", stated_confidence=3)
 
 
 def scoring(call: Call, times: int) -> Reply:
@@ -112,5 +115,6 @@ async def test_every_chunk_is_told_of_once() -> None:
 
 @given(st.lists(st.integers(0, 100)))
 def test_ties_go_to_the_first(scores: list[int]) -> None:
-    best = best_scored(dict(enumerate(scores)))
-    assert best == (scores.index(max(scores)) if scores else None)
+    said = [Scored(score=score, finding=FINDING) for score in scores]
+    best = best_scored(said)
+    assert best is (said[scores.index(max(scores))] if scores else None)

@@ -49,7 +49,15 @@ def completed(**fields: Any) -> tuple[Job, Told]:
 
 
 CALLS = [("call.finished", {"stage": "map"})] * 7
-HISTORY = records(("job.queued", {}), ("job.started", {}), ("stage.started", {"stage": "map", "calls": 7}), *CALLS)
+SO_FAR = {"answer": "Ansel\n\ndata: x", "reason": "the first supported finding", "probability": 0.7712}
+HISTORY = records(
+    ("job.queued", {}),
+    ("job.started", {}),
+    ("stage.started", {"stage": "map", "calls": 7}),
+    *CALLS[:3],
+    ("provisional", SO_FAR),
+    *CALLS[3:],
+)
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:
@@ -88,6 +96,18 @@ def test_a_resumed_stream_continues_where_the_first_ended(after: int, torn_at: i
     assert whole[: len(seen)] == seen, "what was told before is told again the same"
     rest = [event for event in whole if event["sequence_number"] > after]
     assert [e["sequence_number"] for e in rest] == list(range(after + 1, len(whole)))
+
+
+def test_an_answer_so_far_is_told_as_reasoning_and_nowhere_else() -> None:
+    shown = {"progress": "reasoning"}
+    sent = stream(job(presentation=shown), HISTORY, *completed(presentation=shown))
+    lines = [event["delta"] for event in sent if event["type"] == "response.reasoning_summary_text.delta"]
+    assert "So far: Ansel\n\ndata: x (the first supported finding; 77% sure)\n" in lines
+    assert "So far" not in str(stream(job(), HISTORY, *completed()))
+    events = ResponseEvents(job())
+    for record in HISTORY[:7]:
+        list(events.add(record))
+    assert events.progress.text == "map 3/7", "keep-alive lines, and what is polled, hold no text of the document"
 
 
 def test_a_run_that_began_twice_is_told_once() -> None:

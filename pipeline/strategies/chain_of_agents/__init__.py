@@ -22,14 +22,19 @@ from pipeline.complete_parsed import complete_one
 from pipeline.document import Document
 from pipeline.errors import MalformedOutput
 from pipeline.events import StageStarted
-from pipeline.finding import Finding
+from pipeline.finding import Finding, Findings
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import PromptTemplate, chat_prompt
 from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
 from pipeline.run import Plan, Request, Resources
 from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, cut_text
 from pipeline.split_document import NO_CHUNK
-from pipeline.strategies.chain_of_agents.hand_on_notes import follow_path, largest_chunk_tokens, worker_call
+from pipeline.strategies.chain_of_agents.hand_on_notes import (
+    Meeting,
+    follow_path,
+    largest_chunk_tokens,
+    worker_call,
+)
 from pipeline.structured_output import TEXT, object_schema, parse_fields, whole_number
 from pipeline.words import answer_key
 
@@ -50,6 +55,7 @@ class ChainOfAgents:
     name: str = "chain_of_agents"
     orders: tuple[Order, ...] = ("ltr",)
     selector: Literal["vote", "judge"] = "vote"
+    steps = ("worker", "manager", "select")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         keeper = _begin(document, request, resources)
@@ -82,8 +88,11 @@ class ChainOfAgents:
             return run.account.answer(NOTHING)
         orders = chain_orders(len(run.chunks), self.orders)
         resources.emit(StageStarted(stage=Stage.MAP, calls=len(orders) * len(run.chunks)))
+        meeting = Meeting(run, len(orders), len(run.chunks))
         async with asyncio.TaskGroup() as group:
-            paths = [group.create_task(_conclude_path(keeper, order)) for order in orders]
+            paths = [
+                group.create_task(_conclude_path(keeper, path, order, meeting)) for path, order in enumerate(orders)
+            ]
         conclusions = [path.result() for path in paths]
         return run.account.answer(await _select(conclusions, self.selector, run))
 
@@ -122,9 +131,9 @@ def _manager_prompt(run: Run) -> PromptTemplate:
     return run.prompt("chain_of_agents", "manager_summary" if run.task.free_text else "manager")
 
 
-async def _conclude_path(keeper: NoteKeeper, order: Sequence[int]) -> Conclusion:
+async def _conclude_path(keeper: NoteKeeper, path: int, order: Sequence[int], meeting: Meeting) -> Conclusion:
     """The manager is not called when no worker handed anything on."""
-    unit = await follow_path(keeper, order)
+    unit = await follow_path(keeper, path, order, meeting)
     if not unit.text:
         return NOTHING
     conclusion = await keeper.answer(unit, _manager_prompt(keeper.run))
@@ -135,6 +144,8 @@ async def _conclude_path(keeper: NoteKeeper, order: Sequence[int]) -> Conclusion
 async def _select(conclusions: Sequence[Conclusion], selector: str, run: Run) -> Conclusion:
     """A path that found nothing has no vote: the others may have kept what it lost."""
     found = [conclusion for conclusion in conclusions if conclusion.text]
+    if len(conclusions) > 1:
+        found = _stepped(found, run)
     if not found:
         return conclusions[0]
     votes = Counter(answer_key(conclusion.text) for conclusion in found)
@@ -144,6 +155,13 @@ async def _select(conclusions: Sequence[Conclusion], selector: str, run: Run) ->
         best = found[choice] if choice is not None else best
     others = [_as_finding(other) for other in found if other is not best]
     return conclude_from_one(_as_finding(best), others, best.warning)
+
+
+def _stepped(found: list[Conclusion], run: Run) -> list[Conclusion]:
+    """The same, unless a person wants other candidates."""
+    before = tuple(_as_finding(conclusion) for conclusion in found)
+    after = run.step("select", Findings(findings=before)).findings
+    return found if after == before else [conclude_from_one(finding) for finding in after]
 
 
 def _as_finding(conclusion: Conclusion) -> Finding:

@@ -5,11 +5,14 @@ A unit of notes is bounded: its room is reserved in every worker's prompt, a lon
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pipeline.begin_run import Run
 from pipeline.chunk_call import chunk_call
 from pipeline.complete_parsed import complete_one
+from pipeline.errors import StateInvalid
 from pipeline.events import Warned
 from pipeline.finding import Finding
 from pipeline.locate_evidence import point_to_sentences
@@ -17,6 +20,7 @@ from pipeline.map_chunks import MOST_QUOTES
 from pipeline.model import Call, CallFailed, Completion, Sampling
 from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, condense_notes
 from pipeline.split_document import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
+from pipeline.steps import OpenStep
 from pipeline.structured_output import FLAG, TEXT, WORDS_PER_TOKEN, number_list, object_schema, parse_fields
 
 
@@ -59,10 +63,48 @@ def _call(keeper: NoteKeeper, chunk: Chunk, unit: Notes, *, parts: int) -> Call:
     return chunk_call(chunk, template.encode(tokenizer, values), sampling, tokenizer, header=run.task.header)
 
 
-async def follow_path(keeper: NoteKeeper, order: Sequence[int]) -> Notes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """What the workers of each path hand on: the state between two workers."""
+
+    paths: tuple[Notes, ...]
+
+
+class Meeting:
+    """Where the paths' units come together into the state before each step; no path waits there for another.
+
+    Only where the step is held they all do.
+    """
+
+    def __init__(self, run: Run, paths: int, workers: int) -> None:
+        self._run = run
+        self._paths = paths
+        self._workers = workers
+        self._steps: dict[int, OpenStep] = {}
+        self._came: dict[int, dict[int, Notes]] = {}
+        self._settled: dict[int, asyncio.Future[Units]] = {}
+
+    async def reach(self, place: int, path: int, unit: Notes) -> Notes:
+        """The unit with which `path` goes on to its worker at `place`, or to the manager after the last."""
+        if place not in self._steps:
+            self._steps[place] = self._run.steps.open("worker" if place < self._workers else "manager")
+            self._came[place] = {}
+            self._settled[place] = asyncio.get_running_loop().create_future()
+        step, came, settled = self._steps[place], self._came[place], self._settled[place]
+        came[path] = unit
+        if len(came) == self._paths:
+            units = self._run.steps.close(step, Units(paths=tuple(came[each] for each in sorted(came))), self._run)
+            if len(units.paths) != self._paths:
+                raise StateInvalid(f"the state.paths: {self._paths} are expected, there are {len(units.paths)}.")
+            settled.set_result(units)
+        return (await settled).paths[path] if step.held else unit
+
+
+async def follow_path(keeper: NoteKeeper, path: int, order: Sequence[int], meeting: Meeting) -> Notes:
     """Return the last unit. A worker that fails passes its predecessor's unit on; its chunk is reported as failed."""
     run, unit = keeper.run, Notes()
-    for index in order:
+    for place, index in enumerate(order):
+        unit = await meeting.reach(place, path, unit)
         chunk = run.chunks[index]
         call = run.resources.budget.prove(worker_call(keeper, chunk, unit))
         handed = await complete_one(call, _read, run.meter, repairs=REPAIRS)
@@ -73,7 +115,7 @@ async def follow_path(keeper: NoteKeeper, order: Sequence[int]) -> Notes:
         else:
             unit = await _next_unit(keeper, chunk, unit, handed)
             run.account.add_read(index, _finding(index, unit))
-    return unit
+    return await meeting.reach(len(order), path, unit)
 
 
 def _read(completion: Completion) -> _Handed:

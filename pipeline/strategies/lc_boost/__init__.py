@@ -9,6 +9,7 @@ An adaptation: the authors published no code and the prompts are ours; docs/stra
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from pipeline.answer import Answer
 from pipeline.begin_run import Run, begin_run
 from pipeline.document import Document
 from pipeline.events import StageStarted
-from pipeline.finding import Evidence, Finding
+from pipeline.finding import ChunkIndex, Evidence, Finding
 from pipeline.model import CallFailed, Stage
 from pipeline.prompt import PromptTemplate
 from pipeline.rank_chunks import best_first, score_words
@@ -46,6 +47,7 @@ class LCBoost:
     """Step by step through the chunks, each step chosen by the model."""
 
     name = "lc_boost"
+    steps = ("look", "answer")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         keeper = _begin(document, request, resources)
@@ -85,10 +87,11 @@ class LCBoost:
         else:
             words = " ".join([request.question, *approach.queries])
             order = best_first(score_words(document, run.chunks, words))
-        walk = _Walk(keeper=keeper, everything=approach.everything, ranking=order)
-        conclusion = await walk.to_its_end()
+        walker = _Walker(keeper=keeper, walk=Walk(everything=approach.everything, cursor=order[0], ranking=order))
+        conclusion = await walker.to_the_end()
         if conclusion is None:
-            conclusion = await keeper.answer(walk.notes, _answer_prompt(run)) if walk.notes.text else NOTHING
+            notes = run.step("answer", walker.walk).notes
+            conclusion = await keeper.answer(notes, _answer_prompt(run)) if notes.text else NOTHING
         if run.account.unread and not run.meter.stopped_by:
             run.account.warnings.append(f"By choice of the model not read: chunks {_ranges(run.account.unread)}.")
         return run.account.answer(conclusion)
@@ -112,64 +115,78 @@ def _answer_prompt(run: Run) -> PromptTemplate:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
-    """Where the model stands, what it has noted, and what it did where."""
+class Walk:
+    """Where the model stands, what it has noted, and what it did where: the state between two looks."""
+
+    everything: bool
+    notes: Notes = field(default_factory=Notes)
+    cursor: ChunkIndex | None
+    """The chunk to look at next; None when all were seen."""
+    ranking: list[ChunkIndex]
+    """The order in which chunks are come to; a retrieval changes it."""
+    visited: set[ChunkIndex] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    """Action, chunk and a digest of the notes of each look: the same again would lead in a circle."""
+
+    def unread(self) -> list[int]:
+        return [index for index in self.ranking if index not in self.visited]
+
+    def next(self) -> int | None:
+        return next(iter(self.unread()), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walker:
+    """Leads the model from look to look."""
 
     keeper: NoteKeeper
-    everything: bool
-    ranking: list[int]
-    """Chunk indices in the order in which they are come to; a retrieval changes it."""
-    notes: Notes = field(default_factory=Notes)
-    visited: set[int] = field(default_factory=set)
-    done: set[tuple[Action, int, str]] = field(default_factory=set)
-    """Action, chunk and notes of each step: the same again would lead in a circle."""
+    walk: Walk
 
-    async def to_its_end(self) -> Conclusion | None:
-        """Return the answer a step gave; None if it must be made from the notes."""
-        run, cursor = self.keeper.run, self._next()
+    async def to_the_end(self) -> Conclusion | None:
+        """Return the answer a look gave; None if it must be made from the notes."""
+        run = self.keeper.run
         for look in range(1, _most_steps(len(run.chunks)) + 1):
-            if cursor is None or run.meter.stopped_by:
+            if self.walk.cursor is None or run.meter.stopped_by:
                 return None
-            if not self.everything:  # how many looks there will be is known only when the last is over
+            walk = self.walk = run.step("look", self.walk)
+            cursor = walk.cursor
+            if cursor is None:  # by hand
+                return None
+            if not walk.everything:  # how many looks there will be is known only when the last is over
                 run.resources.emit(StageStarted(stage=Stage.MAP, calls=look))
-            self.visited.add(cursor)
-            step = await take_step(self.keeper, cursor, self.notes, self._actions(), self._unread())
+            walk.visited.add(cursor)
+            step = await take_step(self.keeper, cursor, walk.notes, self._actions(), walk.unread())
             if isinstance(step, CallFailed):
                 run.account.add_failed(cursor, step)
-                cursor = self._next()
+                walk.cursor = walk.next()
                 continue
             run.account.add_read(cursor, _finding(cursor, step))
             if step.action is Action.ANSWER:
                 return self._answer(cursor, step)
             if step.action is Action.AGGREGATE:
                 return None
-            cursor = await self._follow(cursor, step)
+            walk.cursor = await self._follow(cursor, step)
         run.account.warnings.append("The walk through the document ended at its last allowed step.")
         return None
 
     def _actions(self) -> Sequence[Action]:
-        if self.everything:
+        if self.walk.everything:
             return EVERYTHING
-        return [action for action in Action if action is not Action.AGGREGATE or self.notes.text]
-
-    def _unread(self) -> list[int]:
-        return [index for index in self.ranking if index not in self.visited]
-
-    def _next(self) -> int | None:
-        return next(iter(self._unread()), None)
+        return [action for action in Action if action is not Action.AGGREGATE or self.walk.notes.text]
 
     async def _follow(self, cursor: int, step: Step) -> int | None:
         """Do what the step says; return the chunk to look at next, None when all were seen."""
-        key = (step.action, cursor, self.notes.text)
-        repeated = key in self.done
-        self.done.add(key)
+        walk = self.walk
+        key = f"{step.action} {cursor} {hashlib.sha256(walk.notes.text.encode()).hexdigest()[:12]}"
+        repeated = key in walk.done
+        walk.done.add(key)
         if step.action in WRITING and not repeated:
             await self._write(cursor, step)
         if step.action is Action.RETRIEVE and not repeated:
-            self.ranking = best_first(score_words(self.keeper.run.document, self.keeper.run.chunks, step.query))
-        if step.action is Action.MOVE and not repeated and self._unread():
-            return step.target if step.target is not None else self._next()
-        return self._next()
+            walk.ranking = best_first(score_words(self.keeper.run.document, self.keeper.run.chunks, step.query))
+        if step.action is Action.MOVE and not repeated and walk.unread():
+            return step.target if step.target is not None else walk.next()
+        return walk.next()
 
     async def _write(self, cursor: int, step: Step) -> None:
         """Notes stay within their room: what is appended is cut, notes that overflow are condensed to a half."""
@@ -178,14 +195,15 @@ class _Walk:
             text = cut_text(step.text, most, tokenizer)
         else:
             added = cut_text(step.text, APPENDED_TOKENS, tokenizer)
-            text = f"{self.notes.text}\n(part {cursor + 1}) {added}".strip()
+            text = f"{self.walk.notes.text}\n(part {cursor + 1}) {added}".strip()
             if tokenizer.count(text) > most:
                 text = await condense_notes(text, most // 2, self.keeper.run)
-        self.notes = self.notes.rewritten(text, cursor, step.evidence)
+        self.walk.notes = self.walk.notes.rewritten(text, cursor, step.evidence)
 
     def _answer(self, cursor: int, step: Step) -> Conclusion:
         """An answer given at a chunk rests on its sentences, and on those of the notes."""
-        noted = [evidence for index in sorted(self.notes.evidence) for evidence in self.notes.evidence[index]]
+        notes = self.walk.notes
+        noted = [evidence for index in sorted(notes.evidence) for evidence in notes.evidence[index]]
         finding = _finding(cursor, step, noted)
         assert finding is not None
         return conclude_from_one(self.keeper.run.judge(finding))

@@ -18,7 +18,7 @@ from pipeline.document import Document
 from pipeline.events import StageStarted
 from pipeline.finding import Finding
 from pipeline.model import CallFailed, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude, conclude_from_one, same_answer
+from pipeline.reduce_findings import NOTHING, Conclusion, conclude, conclude_from_one
 from pipeline.run import Plan, Request, Resources
 from pipeline.strategies.longagent.ask_members import (
     ask_members,
@@ -32,6 +32,7 @@ from pipeline.strategies.longagent.lead_members import (
     Action,
     Decision,
     Round,
+    Talk,
     Voice,
     answers_room_tokens,
     decide,
@@ -41,7 +42,7 @@ from pipeline.strategies.longagent.lead_members import (
     most_condensing_calls,
     rephrase,
 )
-from pipeline.words import answer_key
+from pipeline.words import answer_key, same_answer
 
 CHUNK_TOKENS = 2000
 """The largest of the paper's ablation, and the one that invents least."""
@@ -53,6 +54,7 @@ class LongAgent:
     """Rounds of instruction and answers until the leader is satisfied or the rounds are used up."""
 
     name = "longagent"
+    steps = ("members", "leader")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -81,22 +83,22 @@ class LongAgent:
         run = _begin(document, request, resources)
         if not run.chunks:
             return run.account.answer(NOTHING)
-        rounds: list[Round] = []
-        merges = _Merges(run)
-        instruction = await first_instruction(run)
-        while instruction and len(rounds) < MOST_ROUNDS:
-            expected = len(run.chunks) * (len(rounds) + 1) + merges.made
+        talk = Talk(instruction=await first_instruction(run))
+        while talk.instruction and len(talk.rounds) < MOST_ROUNDS:
+            talk = run.step("members", talk)
+            expected = len(run.chunks) * (len(talk.rounds) + 1) + talk.merges_made
             resources.emit(StageStarted(stage=Stage.MAP, calls=expected))
-            rounds.append(Round(instruction=instruction, said=await ask_members(run, instruction)))
-            _show(run, rounds[-1])
-            if not any(round_.said for round_ in rounds):
+            talk.rounds.append(Round(instruction=talk.instruction, said=await ask_members(run, talk.instruction)))
+            _show(run, talk.rounds[-1])
+            talk, decision = await _decide(run, talk)
+            if decision is None:
                 # Nobody found anything: other words once, then the document does not say.
-                instruction = await rephrase(run, rounds) if len(rounds) == 1 and not _stopped(run) else ""
-                continue
-            decision = await _decide(run, rounds, merges)
-            if not isinstance(decision, Decision) or decision.action is Action.ANSWER:
-                return run.account.answer(_conclude(decision, rounds))
-            instruction = decision.instruction
+                again = len(talk.rounds) == 1 and not _stopped(run)
+                talk.instruction = await rephrase(run, talk.rounds) if again else ""
+            elif isinstance(decision, CallFailed) or decision.action is Action.ANSWER:
+                return run.account.answer(_conclude(decision, talk.rounds))
+            else:
+                talk.instruction = decision.instruction
         return run.account.answer(NOTHING)
 
 
@@ -115,13 +117,13 @@ def _stopped(run: Run) -> bool:
 class _Merges:
     """Conflicts read again: lowest numbers first, no pair twice in a round, a bounded number in all."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, talk: Talk) -> None:
         self._run = run
-        self.made = 0
+        self._talk = talk
 
     def next_pair(self, round_: Round, among: Iterable[int] | None = None) -> tuple[int, int] | None:
         """The first two different answers not yet held against each other; of the members `among`, if given."""
-        if self.made >= MOST_MERGES or _stopped(self._run):
+        if self._talk.merges_made >= MOST_MERGES or _stopped(self._run):
             return None
         named = None if among is None else set(among)
         voices = [v for v in group_voices(round_.said) if named is None or named.intersection(v.members)]
@@ -135,7 +137,7 @@ class _Merges:
             pair = self.next_pair(round_)
             named = pair or ()
         while pair is not None:
-            self.made += 1
+            self._talk.merges_made += 1
             round_.pairs_asked.add(pair)
             merged = await merge_members(self._run, pair, round_.instruction)
             if isinstance(merged, CallFailed):
@@ -157,19 +159,26 @@ def _settle(said: dict[int, Finding], pair: tuple[int, int], merged: Finding) ->
     said[pair[0]] = merged
 
 
-async def _decide(run: Run, rounds: Sequence[Round], merges: _Merges) -> Decision | CallFailed:
-    """Return NEW_STATE with a new instruction, ANSWER, or the leader's failure; conflicts are dealt with here."""
+async def _decide(run: Run, talk: Talk) -> tuple[Talk, Decision | CallFailed | None]:
+    """NEW_STATE with a new instruction, ANSWER, or the leader's failure; None if there is nothing to decide on.
+
+    Conflicts are dealt with here.
+    """
     while True:
+        talk = run.step("leader", talk)
+        if not any(round_.said for round_ in talk.rounds):
+            return talk, None
+        rounds, merges = talk.rounds, _Merges(run, talk)
         last = len(rounds) == MOST_ROUNDS or _stopped(run)
         conflict = merges.next_pair(rounds[-1]) is not None
         allowed = [Action.NEW_STATE] * (not last) + [Action.CONFLICT] * conflict + [Action.ANSWER]
         decision = await decide(run, rounds, allowed)
         if isinstance(decision, CallFailed) or decision.action is Action.ANSWER:
-            return decision
+            return talk, decision
         if decision.action is Action.NEW_STATE:
             if is_repeated(decision.instruction, rounds):
-                return await decide(run, rounds, [Action.ANSWER])
-            return decision
+                decision = await decide(run, rounds, [Action.ANSWER])
+            return talk, decision
         await merges.resolve(rounds[-1], decision.members)
 
 

@@ -14,7 +14,7 @@ from pipeline.collapse_findings import MOST_NAMED
 from pipeline.complete_parsed import complete_one
 from pipeline.errors import MalformedOutput
 from pipeline.events import Warned
-from pipeline.finding import Finding
+from pipeline.finding import ChunkIndex, Finding
 from pipeline.group_neighbours import greedy_groups
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import chat_prompt
@@ -53,9 +53,20 @@ class Round:
     """One instruction and what the members say to it."""
 
     instruction: str
-    said: dict[int, Finding]
-    """By chunk index; members that found nothing are not in it. A resolved conflict takes answers out."""
-    pairs_asked: set[tuple[int, int]] = field(default_factory=set)
+    said: dict[ChunkIndex, Finding]
+    """By chunk; members that found nothing are not in it. A resolved conflict takes answers out."""
+    pairs_asked: set[tuple[ChunkIndex, ChunkIndex]] = field(default_factory=set)
+
+
+@dataclass(slots=True, kw_only=True)
+class Talk:
+    """What leader and members have said so far: the state between two of their turns."""
+
+    instruction: str
+    """Of the round that comes next, or that is under way; empty when there is no next."""
+    rounds: list[Round] = field(default_factory=list)
+    merges_made: int = 0
+    """Conflicts read again, in all rounds together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from pipeline.strategies.direct import GRAPH as DIRECT_GRAPH
 from pipeline.strategies.direct import answer_in_one_call, excess_tokens, plan_one_call, whole_call, whole_document
 from pipeline.strategies.summarize.collapse_summaries import (
     MOST_PASSES,
+    Summaries,
     Summary,
     SummaryCollapse,
     collapse_summaries,
@@ -75,6 +76,9 @@ class _Prepared:
 
 class Summarize:
     """Map, collapse while too long, reduce."""
+
+    steps = ("collapse", "reduce", "answer")
+    """The last for a document of one chunk."""
 
     def __init__(self, schedule: Schedule = OURS) -> None:
         self.name = schedule.name
@@ -137,7 +141,9 @@ class Summarize:
         ]
         # 2. Collapse.
         summaries = await collapse_summaries(summaries, collapse)
-        # 3. Reduce.
+        # 3. Reduce. By hand more may be written than fits.
+        summaries = list(run.step("reduce", Summaries(summaries=tuple(summaries))).summaries)
+        summaries = await collapse_summaries(summaries, collapse)
         conclusion = await self._conclude(summaries, list(said.values()), collapse)
         run.account.warnings += _warnings(summaries, collapse)
         used = sorted({index for summary in summaries for index in summary.chunk_indices})
@@ -190,7 +196,7 @@ class Summarize:
         return Conclusion(
             text=text,
             explanation="",
-            probability=max(finding.probability for finding in said),
+            probability=max((finding.probability for finding in said), default=0.0),
             evidence=spread_evidence(quotes, MOST_EVIDENCE),
             warning=warning,
         )

@@ -17,12 +17,12 @@ from pipeline.begin_run import Run
 from pipeline.complete_parsed import complete_parsed
 from pipeline.errors import CollapseStalled
 from pipeline.events import Collapsed, StageStarted
-from pipeline.finding import Evidence
+from pipeline.finding import ChunkIndex, Evidence
 from pipeline.group_neighbours import balanced_groups, greedy_groups
 from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.structured_output import TEXT, WORDS_PER_TOKEN, ParsedFields, object_schema, parse_fields
-from pipeline.tokenizer import Tokenizer
+from pipeline.tokenizer import TokenIds, Tokenizer
 
 MOST_PASSES = 8
 USUAL_WORDS = 250
@@ -37,11 +37,18 @@ _FEWEST_TRIMMED_TOKENS = 16
 class Summary:
     """A summary of some chunks, as token ids of outside text."""
 
-    token_ids: array[int]
-    chunk_indices: tuple[int, ...]
+    token_ids: TokenIds = field(metadata={"json_name": "text"})
+    chunk_indices: tuple[ChunkIndex, ...]
     """What it was made from, ascending."""
     evidence: tuple[Evidence, ...]
     truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summaries:
+    """The state between two passes."""
+
+    summaries: tuple[Summary, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +102,9 @@ async def collapse_summaries(summaries: Sequence[Summary], job: SummaryCollapse)
     kept = list(summaries)
     for depth in range(1, MOST_PASSES + 1):
         if sum(job.sizes(kept)) <= limit:
+            return kept
+        kept = list(job.run.step("collapse", Summaries(summaries=tuple(kept))).summaries)
+        if sum(job.sizes(kept)) <= limit:  # by hand
             return kept
         kept = [piece for summary in kept for piece in split_summary(summary, job)]
         groups = job.groups(kept)

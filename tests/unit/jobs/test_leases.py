@@ -71,6 +71,25 @@ async def test_an_overtaken_holder_can_write_nothing(store: JobStore, clock: Clo
     assert (await kinds(store, job.id))[-1] == "job.completed"
 
 
+async def test_looking_at_leases_tells_what_a_beat_does_and_renews_nothing(store: JobStore, clock: Clock) -> None:
+    await submit(store)
+    cancelled = await submit(store)
+    late, held = await claim(store), await claim(store)
+    watch = LeaseWatch(clock.monotonic_s)
+    await store.request_cancel(cancelled.id, OWNER)
+    for _ in range(int(LEASE_S) // 2):
+        assert await store.look_at_leases([late, held]) == {late.job.id: False, cancelled.id: True}
+        await store.beat([held])
+        assert await watch_for(store, watch, clock, 1) is None
+    taken = await watch_for(store, watch, clock, 2)
+    assert taken is not None
+    assert taken.job.id == late.job.id, "it was looked at all the time, and not renewed"
+    assert await store.look_at_leases([late, held]) == {cancelled.id: True}
+    await store.finish(held, JobState.CANCELLED)
+    assert await store.look_at_leases([held, taken]) == {late.job.id: False}
+    assert await store.look_at_leases([]) == {}
+
+
 async def test_a_deleted_jobs_holder_is_told(store: JobStore) -> None:
     job = await submit(store)
     held = await claim(store)
@@ -226,6 +245,7 @@ async def test_runners_tell_how_they_are_and_are_forgotten(store: JobStore, cloc
         model_fingerprint="f",
         context_tokens=100,
         replicas=({"id": "a"},),
+        since_unix_s=1e9,
     )
     await store.report_runner(status)
     await store.report_runner(status)

@@ -1,0 +1,55 @@
+"""A person stops a run on real vLLM, writes a finding of their own, and the run goes on from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.answer import Answer
+from pipeline.ask import ask
+from pipeline.bundled_document import bundled_document
+from pipeline.calibrate import Calibration
+from pipeline.document import Document
+from pipeline.gate_chunks import GateSettings
+from pipeline.journal import Journal, JournaledDispatcher, RunHistory
+from pipeline.model import Stage
+from pipeline.run import Request, Resources
+from pipeline.steps import RunPaused, StepOptions
+from pipeline.token_budget import TokenBudget
+from pipeline.tokenizer import Tokenizer
+from tests.engine.conftest import Served
+
+
+async def test_a_run_is_paused_edited_and_resumed_without_a_call_of_its_map(served: Served, tmp_path: Path) -> None:
+    document = Document.from_text(bundled_document().text[40_000:46_000], "python-reference")
+    quote = document.text[:60]
+    journal = Journal(tmp_path / "journal.sqlite")
+
+    async def run(pause_before: str = "") -> Answer:
+        journal.start_run("run", {})
+        resources = Resources(
+            tokenizer=Tokenizer.from_directory(served.model_path),
+            budget=TokenBudget(4096),
+            dispatcher=JournaledDispatcher(served.dispatcher(), journal, "smollm2-135m"),
+            chunk_tokens=700,
+            gate=GateSettings(enabled=False),
+            calibration=Calibration(keep_probability=0.0),
+            steps=StepOptions(pause_before=pause_before, history=RunHistory(journal, "run")),
+        )
+        return await ask(document, Request(question="What is this about?", strategy="mapreduce"), resources)
+
+    with pytest.raises(RunPaused) as paused:
+        await run(pause_before="reduce")
+    checkpoint = paused.value.checkpoint
+    state = json.loads(checkpoint.state)
+    state["findings"] = [{"answer": "as I say", "evidence": [quote], "stated_confidence": 5}]
+    journal.edit_run("run", replace(checkpoint, edited=json.dumps(state)))
+    answer = await run()
+    assert answer.text == "as I say"
+    assert [document.slice(evidence.span) for evidence in answer.evidence if evidence.span] == [quote.strip()]
+    assert answer.usage[Stage.MAP].calls == 0
+    assert answer.usage[Stage.MAP].journal_calls == answer.coverage.chunks > 1
+    assert any("edited by hand" in warning for warning in answer.warnings)
