@@ -27,7 +27,7 @@ class Options:
     tokens: int = 24_000
     """Per document, approximately."""
     questions: int = 12
-    """Per document; of `infinitebench` per task."""
+    """Per document; of `infinitebench` per task; of `longcontext` how many are measured."""
     rounds: int = 7
     prompts: int = 64
     """Per round of `saturation`; of `load`: chats of each length per condition and round."""
@@ -40,7 +40,7 @@ class Options:
     tasks: tuple[str, ...] = ()
     """Of `infinitebench`; empty for those that can be generated or whose files are there."""
     data: str = ""
-    """Folder with released files of `infinitebench`."""
+    """Folder with released files of `infinitebench`; of `scale` the results file that has a replica's speed."""
     lengths: tuple[int, ...] = (8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 1_280_000)
     """Of `needle` and `longcontext`: tokens per document, approximately."""
     depths: tuple[int, ...] = (0, 11, 22, 33, 44, 56, 67, 78, 89, 100)
