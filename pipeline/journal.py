@@ -126,14 +126,18 @@ class Journal:
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """In the order of the steps."""
+        return list(self._checkpoints(run_id, "ORDER BY number"))
+
+    def last_checkpoint(self, run_id: str) -> Checkpoint | None:
+        return next(self._checkpoints(run_id, "ORDER BY number DESC LIMIT 1"), None)
+
+    def _checkpoints(self, run_id: str, order: str) -> Iterator[Checkpoint]:
         rows = self._connection.execute(
-            f"SELECT {_CHECKPOINT_COLUMNS} FROM checkpoints WHERE run_id = ? ORDER BY number",  # noqa: S608 fixed text
+            f"SELECT {_CHECKPOINT_COLUMNS} FROM checkpoints WHERE run_id = ? {order}",  # noqa: S608 fixed text
             (run_id,),
         )
-        return [
-            Checkpoint(number=number, name=name, state=state, edited=edited, paused=bool(paused), origin=origin)
-            for number, name, state, edited, paused, origin in rows
-        ]
+        for number, name, state, edited, paused, origin in rows:
+            yield Checkpoint(number=number, name=name, state=state, edited=edited, paused=bool(paused), origin=origin)
 
     def keep_checkpoint(self, run_id: str, checkpoint: Checkpoint) -> None:
         self._write(*_insert_checkpoint(run_id, checkpoint))

@@ -56,7 +56,7 @@ def _escaped(character: str) -> str:
 def run_lines(record: RunRecord, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
     """What was asked, what became of it, and the state before each of its steps."""
     request = record.request["request"]
-    yield f"Run {record.run_id}, {_standing(record, checkpoints)}"
+    yield f"Run {record.run_id}, {_standing(record, checkpoints[-1] if checkpoints else None)}"
     yield f"Question: {printable(request['question'])}"
     yield f"Document: {', '.join(printable(path) for path in record.request['paths'])}"
     yield f"Strategy: {request['strategy']}"
@@ -70,19 +70,19 @@ def run_lines(record: RunRecord, checkpoints: Sequence[Checkpoint]) -> Iterator[
         yield f"{at.number:>4}  {at.name:<10} {_gist(at)}{told}"
 
 
-def run_row(record: RunRecord, checkpoints: Sequence[Checkpoint]) -> str:
+def run_row(record: RunRecord, last: Checkpoint | None) -> str:
+    """One line of a list."""
     started = datetime.fromtimestamp(record.started_s).astimezone().strftime("%Y-%m-%d %H:%M")
     question = printable(_cut(record.request["request"]["question"], _QUESTION_CHARS))
     names = ", ".join(printable(Path(path).name) for path in record.request["paths"])
-    return f"{record.run_id}  {started}  {_standing(record, checkpoints):<28}  {question} ({names})"
+    return f"{record.run_id}  {started}  {_standing(record, last):<28}  {question} ({names})"
 
 
-def _standing(record: RunRecord, checkpoints: Sequence[Checkpoint]) -> str:
+def _standing(record: RunRecord, last: Checkpoint | None) -> str:
     if record.finished_s is not None:
         return "finished"
-    if not checkpoints:
+    if last is None:
         return "not finished"
-    last = checkpoints[-1]
     return f"{'paused' if last.paused else 'stopped after coming'} before {last.name} (step {last.number})"
 
 

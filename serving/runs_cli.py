@@ -10,10 +10,13 @@ from serving.command_settings import command_settings
 
 runs = typer.Typer(no_args_is_help=True, help="Runs: list, show, edit, fork.")
 
-Run = Annotated[str, typer.Argument(help="The run's id, or its beginning.")]
-At = Annotated[int | None, typer.Option("--at", metavar="STEP", help="Number of the step. [the last]")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or its beginning.")]
+At = Annotated[int | None, typer.Option("--at", metavar="STEP", help="Number of the step; without it, the last.")]
 State = Annotated[
-    str, typer.Argument(metavar="FILE", help="The state as JSON; - for standard input. [your editor, on a terminal]")
+    str,
+    typer.Argument(
+        metavar="FILE", help="The state as JSON; - for standard input. Without it, on a terminal, your editor."
+    ),
 ]
 
 

@@ -31,7 +31,7 @@ def list_runs(settings: Settings) -> None:
     """The latest, newest first."""
     with open_journal(settings) as journal:
         records = journal.latest_runs(_MOST_LISTED)
-        print_lines([run_row(record, journal.checkpoints(record.run_id)) for record in records])
+        print_lines([run_row(record, journal.last_checkpoint(record.run_id)) for record in records])
 
 
 def show_run(settings: Settings, run: str, at: int | None) -> None:
