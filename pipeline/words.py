@@ -41,6 +41,9 @@ def contains_words(words: list[str], wanted: list[str]) -> bool:
 
 
 def same_answer(one: str, other: str) -> bool:
-    """Equal, or one within the other, after case, punctuation and articles are taken away."""
+    """Equal, or one within the other, after case, punctuation and articles are taken away.
+
+    Answers without a word, as an operator is, are compared as they stand.
+    """
     a, b = answer_words(one), answer_words(other)
-    return contains_words(a, b) or contains_words(b, a)
+    return contains_words(a, b) or contains_words(b, a) or answer_key(one) == answer_key(other)

@@ -102,6 +102,11 @@ def test_answers_are_compared_without_their_dress() -> None:
     assert not same_answer("", "anything")
 
 
+def test_an_operator_is_the_same_answer_as_itself() -> None:
+    assert same_answer("!=", " != ")
+    assert not same_answer("!=", "==")
+
+
 def test_a_letter_is_the_same_answer_as_itself_though_it_reads_like_an_article() -> None:
     assert same_answer("A", "A")
     assert not same_answer("A", "B")
