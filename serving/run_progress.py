@@ -70,7 +70,8 @@ class RunProgress:
             case StageStarted():
                 self._stage(event.stage).calls = event.calls
                 if event.stage is Stage.MAP and Stage.GATE in self.stages:
-                    self.stages[Stage.GATE].kept = event.calls
+                    gate = self.stages[Stage.GATE]  # chunks may be read again in a later round
+                    gate.kept = event.calls if gate.calls is None else min(event.calls, gate.calls)
             case CallEnded():
                 self._count(event)
             case ChunkMapped():

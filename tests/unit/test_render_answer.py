@@ -154,6 +154,13 @@ def feed(progress: RunProgress, clock: Clock, events: Iterable[tuple[float, Even
         progress.add(event)
 
 
+def test_chunks_that_are_read_again_are_not_kept_twice() -> None:
+    progress = RunProgress()
+    for stage, calls in ((Stage.GATE, 6), (Stage.MAP, 4), (Stage.MAP, 9)):
+        progress.add(StageStarted(stage=stage, calls=calls))
+    assert progress.stages[Stage.GATE].kept == 6
+
+
 def test_progress_counts_kept_failed_speed_and_time_left() -> None:
     clock = Clock()
     progress = RunProgress(clock=clock)
