@@ -73,7 +73,7 @@ def _finding_row(item: BenchItem, finding: Finding) -> dict[str, Any]:
         "gate": finding.gate_score,
         "support": finding.support_score,
         "words": finding.stated_confidence,
-        "located": any(evidence.span for evidence in finding.evidence),
+        "located": bool(finding.located_quotes),
         "right": right and bool(states),
     }
 

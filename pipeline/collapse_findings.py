@@ -46,6 +46,7 @@ class Collapse:
     """Groups whose call failed; the best finding of each stood in for it."""
     dropped: int = 0
     """Findings that such a stand-in replaced."""
+    _sizes: dict[Finding, int] = field(default_factory=dict)
 
     def reduce_room_tokens(self) -> int:
         """Tokens of rendered findings that fit one reduce prompt."""
@@ -70,8 +71,10 @@ class Collapse:
         return room
 
     def size_tokens(self, finding: Finding) -> int:
-        """As rendered under the longest label, with its separator."""
-        return len(render_finding(finding, 9999, self.chunks, self.resources.tokenizer)) + 2
+        """As rendered under the longest label, with its separator. Asked for more than once, rendered once."""
+        if finding not in self._sizes:
+            self._sizes[finding] = len(render_finding(finding, 9999, self.chunks, self.resources.tokenizer)) + 2
+        return self._sizes[finding]
 
 
 async def collapse_findings(findings: AsyncIterator[Finding], collapse: Collapse, depth: int = 1) -> list[Finding]:

@@ -69,6 +69,11 @@ class Finding:
     def is_empty(self) -> bool:
         return not self.answer
 
+    @property
+    def located_quotes(self) -> list[str]:
+        """What stands in the document, of all that was named."""
+        return [evidence.quote for evidence in self.evidence if evidence.span is not None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:

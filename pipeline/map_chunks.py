@@ -78,7 +78,7 @@ def evidence_of(parsed: ParsedFields, chunk: Chunk, document: Document, question
 
 def support_call(finding: Finding, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:
     """Ask whether the evidence alone states the answer: one token, on a few sentences."""
-    quotes = "\n".join(evidence.quote for evidence in finding.evidence if evidence.span is not None)
+    quotes = "\n".join(finding.located_quotes)
     prompt = chat_prompt(
         tokenizer,
         own=[task.support.encode(tokenizer, {"evidence": tokenizer.encode_content(quotes), "question": question_ids})],
@@ -95,6 +95,6 @@ def judge_finding(finding: Finding, support: Completion | None, calibration: Cal
     """Fill in the support score and the calibrated probability. Without located evidence the probability is capped."""
     score = yes_score(support) if support else None
     probability = calibration.probability(gate=finding.gate_score, support=score, words=finding.stated_confidence)
-    if not any(evidence.span for evidence in finding.evidence):
+    if not finding.located_quotes:
         probability = min(probability, calibration.unlocated_cap)
     return replace(finding, support_score=score, probability=probability)

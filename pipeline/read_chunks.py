@@ -148,7 +148,7 @@ class Reading:
 
     async def _judged(self, finding: Finding) -> Finding:
         run, support = self.run, None
-        if run.request.use_support_check and run.task.supported and any(e.span for e in finding.evidence):
+        if run.request.use_support_check and run.task.supported and finding.located_quotes:
             call = support_call(finding, run.question_ids, run.task, run.tokenizer)
             outcome = await complete(run.resources.budget.prove(call), run.meter)
             if isinstance(outcome, CallFailed):

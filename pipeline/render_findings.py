@@ -22,7 +22,7 @@ def render_finding(finding: Finding, number: int, chunks: int, tokenizer: Tokeni
     ids = array("I", tokenizer.encode_template(f"Finding {number} ({_parts(finding, chunks)}"))
     ids.extend(tokenizer.encode_template(f", confidence {confidence_of(finding.probability)}"))
     ids.extend(tokenizer.encode_template(")\n"))
-    quotes = " … ".join(evidence.quote for evidence in finding.evidence if evidence.span is not None)
+    quotes = " … ".join(finding.located_quotes)
     for label, text, most_tokens in (
         ("Text: ", quotes, QUOTES_TOKENS),
         ("Rationale: ", finding.rationale, RATIONALE_TOKENS),

@@ -25,8 +25,6 @@ two texts is right more often than such a difference."""
 MOST_RIVALS = 3
 CALLS_PER_RIVAL = 4
 _FIRST, _SECOND = "A", "B"
-_SURE = 1 - 1e-9
-"""Findings without a gate or a support check may be certain, and log-odds of 1 are infinite."""
 
 
 def find_rivals(best: Finding, findings: Sequence[Finding]) -> list[Finding]:
@@ -34,10 +32,13 @@ def find_rivals(best: Finding, findings: Sequence[Finding]) -> list[Finding]:
     rivals: list[Finding] = []
     for finding in sorted(findings, key=lambda finding: -finding.probability):
         known = [best, *rivals]
-        close = _log_odds(best) - _log_odds(finding) <= RIVAL_NATS
-        if close and _quotes(finding) and not any(same_answer(one.answer, finding.answer) for one in known):
+        if (
+            _is_close(finding, best)
+            and finding.located_quotes
+            and not any(same_answer(one.answer, finding.answer) for one in known)
+        ):
             rivals.append(finding)
-    return rivals[:MOST_RIVALS] if _quotes(best) else []
+    return rivals[:MOST_RIVALS] if best.located_quotes else []
 
 
 async def settle(best: Finding, rivals: Sequence[Finding], collapse: Collapse) -> Finding | CallFailed | None:
@@ -58,7 +59,7 @@ async def settle(best: Finding, rivals: Sequence[Finding], collapse: Collapse) -
 def _calls(best: Finding, rival: Finding, collapse: Collapse) -> list[Call]:
     """Whether both can be true, in both orders; then which is to be believed, in both orders."""
     task, tokenizer = collapse.task, collapse.resources.tokenizer
-    texts = [tokenizer.encode_content(_quotes(finding))[:QUOTES_TOKENS] for finding in (best, rival)]
+    texts = [tokenizer.encode_content("\n".join(finding.located_quotes))[:QUOTES_TOKENS] for finding in (best, rival)]
 
     def call(template: PromptTemplate, choices: tuple[str, str], one: Sequence[int], other: Sequence[int]) -> Call:
         own = template.encode(tokenizer, {"question": collapse.question_ids, "one": one, "other": other})
@@ -74,10 +75,7 @@ def _calls(best: Finding, rival: Finding, collapse: Collapse) -> list[Call]:
     ]
 
 
-def _quotes(finding: Finding) -> str:
-    return "\n".join(evidence.quote for evidence in finding.evidence if evidence.span is not None)
-
-
-def _log_odds(finding: Finding) -> float:
-    probability = min(max(finding.probability, 1 - _SURE), _SURE)
-    return math.log(probability / (1 - probability))
+def _is_close(finding: Finding, best: Finding) -> bool:
+    """By `RIVAL_NATS`, written as a product: the odds of a certain finding are infinite."""
+    p, q = finding.probability, best.probability
+    return q * (1 - p) <= math.exp(RIVAL_NATS) * p * (1 - q)
