@@ -45,41 +45,47 @@ class DeviceWatch:
 @contextmanager
 def watch_devices() -> Iterator[DeviceWatch]:
     """Sample until the context ends, in a thread."""
-    watch, ended = DeviceWatch(), threading.Event()
+    watch = DeviceWatch()
 
-    def sample() -> None:
-        while found := gpus():
+    def sample() -> bool:
+        found = gpus()
+        if found:
             watch.samples.append(sum(gpu.memory_bytes - gpu.free_bytes for gpu in found))
-            if ended.wait(DEVICE_SAMPLE_S):
-                return
+        return bool(found)
 
-    thread = threading.Thread(target=sample, name="device-watch", daemon=True)
-    thread.start()
-    try:
+    with _sampling(sample, DEVICE_SAMPLE_S):
         yield watch
-    finally:
-        ended.set()
-        thread.join()
 
 
 @contextmanager
 def watch_memory(pid: int, child_mark: str = "") -> Iterator[MemoryWatch]:
     """Sample until the context ends, in a thread; of the children, those whose command line names `child_mark`."""
-    watch, ended = MemoryWatch(), threading.Event()
+    watch = MemoryWatch()
     process = psutil.Process(pid)
 
-    def sample() -> None:
-        while True:
-            own = process.memory_info().rss
-            children = _of_children(process, child_mark) if child_mark else 0
-            watch.samples.append((time.monotonic(), own, children))
-            if ended.wait(SAMPLE_S):
-                return
+    def sample() -> bool:
+        own = process.memory_info().rss
+        children = _of_children(process, child_mark) if child_mark else 0
+        watch.samples.append((time.monotonic(), own, children))
+        return True
 
-    thread = threading.Thread(target=sample, name="memory-watch", daemon=True)
+    with _sampling(sample, SAMPLE_S):
+        yield watch
+
+
+@contextmanager
+def _sampling(sample: Callable[[], bool], every_s: float) -> Iterator[None]:
+    """Call `sample` in a thread, until it says that there is no more to see or the context ends."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while sample() and not ended.wait(every_s):
+            pass
+
+    thread = threading.Thread(target=work, name="watch", daemon=True)
     thread.start()
     try:
-        yield watch
+        yield
     finally:
         ended.set()
         thread.join()
