@@ -1,10 +1,11 @@
-"""Horizontal bars as SVG text: no drawing library, readable in every browser."""
+"""Horizontal bars as SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from benchmarks.svg_page import svg_page, svg_text
 
 _LEFT, _WIDTH, _RIGHT = 210, 430, 200
 _ROW, _TOP, _PANEL_GAP = 26, 64, 54
@@ -35,31 +36,25 @@ class BarPanel:
 
 def draw_bars(title: str, panels: Sequence[BarPanel]) -> str:
     """Panels below one another."""
-    parts: list[str] = [_text(12, 26, title, size=15)]
+    parts: list[str] = [svg_text(12, 26, title, size=15)]
     top = _TOP
     for panel in panels:
         most = panel.full or max((max(bar.value, bar.high or 0.0) for bar in panel.bars), default=0.0) or 1.0
-        parts.append(_text(12, top, panel.title, size=13))
+        parts.append(svg_text(12, top, panel.title, size=13))
         for place, bar in enumerate(panel.bars):
             parts += _draw_bar(bar, top + 12 + place * _ROW, most)
         top += len(panel.bars) * _ROW + _PANEL_GAP
-    size = f'width="{_LEFT + _WIDTH + _RIGHT}" height="{top}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">'
-    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>"]) + "\n"
+    return svg_page(_LEFT + _WIDTH + _RIGHT, top, parts)
 
 
 def _draw_bar(bar: Bar, y: int, most: float) -> list[str]:
     wide = round(_WIDTH * bar.value / most, 1)
     end = round(_LEFT + _WIDTH * max(bar.value, bar.high or 0.0) / most, 1)
     parts = [
-        _text(_LEFT - 8, y + 13, bar.label, anchor="end"),
+        svg_text(_LEFT - 8, y + 13, bar.label, size=12, anchor="end"),
         f'<rect x="{_LEFT}" y="{y}" width="{wide}" height="{_ROW - 8}" fill="{_FILL}"/>',
     ]
     if bar.high is not None:
         middle = y + (_ROW - 8) / 2
         parts.append(f'<path d="M{_LEFT + wide} {middle}H{end}M{end} {y + 4}V{y + 14}" stroke="{_INK}" fill="none"/>')
-    return [*parts, _text(end + 8, y + 13, bar.note)]
-
-
-def _text(x: float, y: float, text: str, *, size: int = 12, anchor: str = "start") -> str:
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="{_INK}">{escape(text)}</text>'
+    return [*parts, svg_text(end + 8, y + 13, bar.note, size=12)]

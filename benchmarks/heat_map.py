@@ -1,10 +1,11 @@
-"""A heat map as SVG text: no drawing library, readable in every browser."""
+"""A heat map as SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+
+from benchmarks.svg_page import svg_page, svg_text
 
 _CELL_WIDTH, _CELL_HEIGHT = 64, 28
 _LEFT, _TOP = 90, 70
@@ -29,27 +30,25 @@ class Panel:
 def draw_panels(title: str, panels: Sequence[Panel], column_axis: str, row_axis: str) -> str:
     """Panels below one another."""
     width = max(_LEAST_WIDTH, _LEFT + max(len(panel.columns) for panel in panels) * _CELL_WIDTH + 20)
-    parts: list[str] = [_text(_LEFT, 24, title, size=16)]
+    parts: list[str] = [svg_text(_LEFT, 24, title, size=16)]
     top = _TOP
     for panel in panels:
         parts += _draw_panel(panel, top, column_axis, row_axis)
         top += len(panel.rows) * _CELL_HEIGHT + _PANEL_GAP + 20
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" font-family="sans-serif">'
-    background = f'<rect width="{width}" height="{top}" fill="white"/>'
-    return "\n".join([head, background, *parts, "</svg>"]) + "\n"
+    return svg_page(width, top, parts)
 
 
 def _draw_panel(panel: Panel, top: int, column_axis: str, row_axis: str) -> list[str]:
-    parts = [_text(_LEFT, top - 24, panel.title, size=13), _text(4, top - 6, row_axis)]
+    parts = [svg_text(_LEFT, top - 24, panel.title, size=13), svg_text(4, top - 6, row_axis)]
     for across, column in enumerate(panel.columns):
         x = _LEFT + across * _CELL_WIDTH
-        parts.append(_text(x + _CELL_WIDTH // 2, top - 6, column, anchor="middle"))
+        parts.append(svg_text(x + _CELL_WIDTH // 2, top - 6, column, anchor="middle"))
         for down, row in enumerate(panel.rows):
             parts += _cell(x, top + down * _CELL_HEIGHT, panel.values.get((column, row)))
     for down, row in enumerate(panel.rows):
-        parts.append(_text(_LEFT - 8, top + down * _CELL_HEIGHT + 18, row, anchor="end"))
+        parts.append(svg_text(_LEFT - 8, top + down * _CELL_HEIGHT + 18, row, anchor="end"))
     below = top + len(panel.rows) * _CELL_HEIGHT + 16
-    return [*parts, _text(_LEFT, below, f"{column_axis}; grey: not scored")]
+    return [*parts, svg_text(_LEFT, below, f"{column_axis}; grey: not scored")]
 
 
 def _cell(x: int, y: int, value: float | None) -> list[str]:
@@ -58,13 +57,9 @@ def _cell(x: int, y: int, value: float | None) -> list[str]:
     if value is None:
         return [box]
     ink = "white" if value > 0.5 else "black"
-    return [box, _text(x + _CELL_WIDTH // 2, y + 18, f"{value:.2f}", anchor="middle", fill=ink)]
+    return [box, svg_text(x + _CELL_WIDTH // 2, y + 18, f"{value:.2f}", anchor="middle", fill=ink)]
 
 
 def _colour(value: float) -> str:
     mixed = (round(low + (high - low) * value) for low, high in zip(_LOW, _HIGH, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
-
-
-def _text(x: int, y: int, text: str, *, size: int = 11, anchor: str = "start", fill: str = "black") -> str:
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'

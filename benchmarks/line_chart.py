@@ -1,11 +1,12 @@
-"""Lines over logarithmic axes as SVG text: no drawing library, readable in every browser."""
+"""Lines over logarithmic axes as SVG."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from benchmarks.svg_page import svg_page, svg_text
 
 _WIDTH, _HEIGHT = 460, 300
 """Of the area between the axes."""
@@ -28,23 +29,22 @@ def draw_lines(title: str, lines: Sequence[Line], x_axis: str, y_axis: str, note
     """`notes` stand below. Lines without points are left out."""
     drawn = [line for line in lines if line.points]
     bottom = _TOP + _HEIGHT
-    parts = [_text(12, 24, title, size=15), _text(12, _TOP - 12, y_axis)]
+    parts = [svg_text(12, 24, title, size=15), svg_text(12, _TOP - 12, y_axis)]
     if drawn:
         x_scale = _Scale([x for line in drawn for x, _ in line.points], _LEFT, _LEFT + _WIDTH)
         y_scale = _Scale([y for line in drawn for _, y in line.points], bottom, _TOP)
         for value in x_scale.ticks():
             x = x_scale.place(value)
-            parts += [_rule(x, _TOP, x, bottom), _text(x, bottom + 16, _number(value), anchor="middle")]
+            parts += [_rule(x, _TOP, x, bottom), svg_text(x, bottom + 16, _number(value), anchor="middle")]
         for value in y_scale.ticks():
             y = y_scale.place(value)
-            parts += [_rule(_LEFT, y, _LEFT + _WIDTH, y), _text(_LEFT - 6, y + 4, _number(value), anchor="end")]
+            parts += [_rule(_LEFT, y, _LEFT + _WIDTH, y), svg_text(_LEFT - 6, y + 4, _number(value), anchor="end")]
         for number, line in enumerate(drawn):
             parts += _draw_line(number, line, x_scale, y_scale)
-    parts.append(_text(_LEFT + _WIDTH / 2, bottom + 36, x_axis, anchor="middle"))
-    parts += [_text(12, bottom + _BOTTOM + _LINE * place, note) for place, note in enumerate(notes)]
+    parts.append(svg_text(_LEFT + _WIDTH / 2, bottom + 36, x_axis, anchor="middle"))
+    parts += [svg_text(12, bottom + _BOTTOM + _LINE * place, note) for place, note in enumerate(notes)]
     width, height = _LEFT + _WIDTH + _RIGHT, bottom + _BOTTOM + _LINE * len(notes)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">'
-    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="white"/>', *parts, "</svg>"]) + "\n"
+    return svg_page(width, height, parts)
 
 
 class _Scale:
@@ -80,7 +80,7 @@ def _draw_line(number: int, line: Line, x_scale: _Scale, y_scale: _Scale) -> lis
     y = _TOP + 10 + _LINE * number
     x = _LEFT + _WIDTH + 14
     parts.append(f'<polyline points="{x},{y} {x + 26},{y}" {style}/>')
-    return [*parts, _text(x + 32, y + 4, line.name)]
+    return [*parts, svg_text(x + 32, y + 4, line.name)]
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
@@ -91,7 +91,3 @@ def _number(value: float) -> str:
     if value >= 1_000:
         return f"{value / 1_000:,g}K"
     return f"{value:g}"
-
-
-def _text(x: float, y: float, text: str, *, size: int = 11, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
