@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
+from benchmarks.vllm_alone import BareEngine, WatchedCompletion, WatchedEngine
 from pipeline.errors import ReplicaUnavailable
 from pipeline.model import Call, Usage
 from serving.replicas.placement import Placement
-from serving.replicas.vllm_model import BareEngine, VllmSettings, WatchedCompletion, WatchedEngine
+from serving.replicas.vllm_model import VllmSettings
 
 Result = TypeVar("Result")
 Work = Callable[[Sequence[Call]], Result]

@@ -20,8 +20,6 @@ from serving.replicas.stepped_engine import SteppedEngine
 from serving.replicas.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vllm import AsyncEngineArgs, RequestOutput, SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -92,7 +90,7 @@ class VllmModel:
             raise ReplicaUnavailable("The engine is not started.")
         token_ids = call.prompt.token_ids.tolist()
         self._check_length(len(token_ids), call.sampling.max_output_tokens)
-        params = self._params(call.sampling)
+        params = self.params(call.sampling)
         self._in_flight += 1
         started = time.monotonic()
         try:
@@ -102,7 +100,7 @@ class VllmModel:
             raise _translate(error, doing="The engine failed on a call") from error
         finally:
             self._in_flight -= 1
-        return self._completion(output, call.sampling, seconds=time.monotonic() - started)
+        return self.completion(output, call.sampling, seconds=time.monotonic() - started)
 
     def progress(self) -> EngineProgress:
         return self._meter.progress(self._in_flight)
@@ -122,7 +120,8 @@ class VllmModel:
                 f"{self._settings.context_tokens}: the token budget was wrong."
             )
 
-    def _params(self, sampling: Sampling) -> SamplingParams:
+    def params(self, sampling: Sampling, *, cumulative: bool = False) -> SamplingParams:
+        """As vLLM has it; `cumulative` tells of each token, else an output comes when it is whole."""
         from vllm.sampling_params import (
             RepetitionDetectionParams,
             RequestOutputKind,
@@ -135,7 +134,7 @@ class VllmModel:
             # vLLM rewinds a request's own generator when a prompt is computed in pieces, and a CPU generator cannot:
             # the engine dies. There the engine's seed, fixed too, draws.
             "seed": sampling.seed if self._settings.on_gpu else None,
-            "output_kind": RequestOutputKind.FINAL_ONLY,
+            "output_kind": RequestOutputKind.CUMULATIVE if cumulative else RequestOutputKind.FINAL_ONLY,
         }
         if sampling.choices:
             ids = [self._choice_id(choice) for choice in sampling.choices]
@@ -160,7 +159,8 @@ class VllmModel:
             self._choice_ids[choice] = ids[0]
         return self._choice_ids[choice]
 
-    def _completion(self, output: RequestOutput, sampling: Sampling, *, seconds: float) -> Completion:
+    def completion(self, output: RequestOutput, sampling: Sampling, *, seconds: float) -> Completion:
+        """What the engine drew. Raises ReplicaUnavailable if it ended the call by itself."""
         drawn = output.outputs[0]
         reason = drawn.finish_reason
         if reason not in {"stop", "length", "repetition"}:
@@ -208,6 +208,20 @@ def _engine_args(settings: VllmSettings) -> dict[str, Any]:
         }
     # Compiling gains nothing on a CPU and costs 100 s at every start.
     return {**args, "enforce_eager": True, "distributed_executor_backend": "uni"}
+
+
+def open_offline(settings: VllmSettings) -> Any:
+    """vLLM's own offline `LLM`, first come first served and without statistics, as it is by itself."""
+    from vllm import LLM
+
+    return LLM(**_engine_args(settings) | {"scheduling_policy": "fcfs", "disable_log_stats": True})
+
+
+def open_to_step(settings: VllmSettings, meter: EngineMeter) -> Any:
+    """An `LLMEngine`, first come first served, which tells `meter` of every step."""
+    from vllm import AsyncEngineArgs
+
+    return _synchronous_engine(AsyncEngineArgs(**_engine_args(settings) | {"scheduling_policy": "fcfs"}), meter)
 
 
 def _start_stepped(args: AsyncEngineArgs, meter: EngineMeter) -> tuple[SteppedEngine, Any]:
@@ -275,72 +289,3 @@ def _translate(error: Exception, *, doing: str) -> LongfoldError:
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
-
-
-class BareEngine:
-    """vLLM's offline `generate` on the same model and sizes: what our own path to a replica is measured against.
-
-    First come first served and without statistics, as vLLM is by itself. Used by benchmarks only.
-    """
-
-    def __init__(self, settings: VllmSettings) -> None:
-        from vllm import LLM
-
-        plain = {"scheduling_policy": "fcfs", "disable_log_stats": True}
-        self._llm = LLM(**_engine_args(settings) | plain)
-        self._model = VllmModel(settings)
-
-    def generate(self, calls: Sequence[Call]) -> list[Usage]:
-        """Complete all calls in one go; calls with `choices` are not for this."""
-        prompts: list[Any] = [{"prompt_token_ids": call.prompt.token_ids.tolist()} for call in calls]
-        params = [self._model._params(call.sampling) for call in calls]
-        outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        return [self._model._completion(o, c.sampling, seconds=0.0).usage for o, c in zip(outputs, calls, strict=True)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedCompletion:
-    """A completion and what could be seen while it was made."""
-
-    completion: Completion
-    first_token_s: float
-    kv_tokens: int
-    """For which the KV cache has room."""
-    kv_usage: float
-    """The most of it that the call held at a time, 0 to 1."""
-
-
-class WatchedEngine:
-    """vLLM's own decoding, first come first served, watched step by step. Used by benchmarks only."""
-
-    def __init__(self, settings: VllmSettings) -> None:
-        from vllm import AsyncEngineArgs
-
-        self._meter = EngineMeter()
-        args = AsyncEngineArgs(**_engine_args(settings) | {"scheduling_policy": "fcfs"})
-        self._llm = _synchronous_engine(args, self._meter)
-        self._model = VllmModel(settings)
-        self._ids = itertools.count()
-
-    def complete(self, call: Call) -> WatchedCompletion:
-        """One call by itself; not for calls with `choices`."""
-        from vllm.sampling_params import RequestOutputKind
-
-        params = self._model._params(call.sampling)
-        params.output_kind = RequestOutputKind.CUMULATIVE
-        started, first_token_s, kv_usage, last = time.monotonic(), 0.0, 0.0, None
-        self._llm.add_request(f"call-{next(self._ids)}", {"prompt_token_ids": call.prompt.token_ids.tolist()}, params)
-        while self._llm.has_unfinished_requests():
-            for output in self._llm.step():
-                if output.outputs[0].token_ids and not first_token_s:
-                    first_token_s = time.monotonic() - started
-                last = output
-            kv_usage = max(kv_usage, self._meter.progress(1).kv_usage)
-        assert last is not None
-        cache = self._llm.vllm_config.cache_config
-        return WatchedCompletion(
-            completion=self._model._completion(last, call.sampling, seconds=time.monotonic() - started),
-            first_token_s=first_token_s,
-            kv_tokens=cache.num_gpu_blocks * cache.block_size,
-            kv_usage=kv_usage,
-        )
