@@ -13,8 +13,9 @@ from serving.replicas.engine import EngineSpec
 from serving.replicas.kv_cache import fit_kv_cache
 
 SOURCE_ROOT = str(Path(pipeline.__file__).parents[1])
-CPU_STEP_TOKENS = 2048
-"""Engine step on a CPU: long enough to keep the matrix units busy, short enough that a reduce waits seconds."""
+CPU_STEP_TOKENS = 512
+"""Engine step on a CPU: enough to keep the matrix units busy; what more tokens pass on to the next layer no longer
+fits the processor's caches (docs/experiments.md)."""
 GPU_STEP_TOKENS = 8192
 GLIBC_KEEPS_MEMORY = "glibc.malloc.mmap_threshold=34359738368:glibc.malloc.trim_threshold=34359738368"
 """Large buffers come and go at every engine step; by default glibc maps, faults in and unmaps each of them."""

@@ -21,8 +21,10 @@ class SteppedEngine:
     `dead_reason` tells why, for ever.
     """
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, *, before_step: Callable[[], None] = lambda: None) -> None:
+        """`before_step` is called in the engine's thread, where it may look at the engine and set it for the step."""
         self._engine = engine
+        self._before_step = before_step
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._waiting: dict[str, Future[Any]] = {}
         self._dead_reason: str | None = None
@@ -54,8 +56,10 @@ class SteppedEngine:
         try:
             while not self._stopping:
                 self._read_inbox(block=not self._engine.has_unfinished_requests())
-                for output in self._engine.step() if self._engine.has_unfinished_requests() else ():
-                    self._settle(output)
+                if self._engine.has_unfinished_requests():
+                    self._before_step()
+                    for output in self._engine.step():
+                        self._settle(output)
         except Exception as error:  # noqa: BLE001  the thread's boundary: recorded, and told to all callers
             reason = f"{type(error).__name__}: {error}"
         self._die(reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 REPETITION = {"min_pattern_size": 4, "max_pattern_size": 32, "min_count": 4}
 """Tokens: a phrase of 4 to 32 tokens said four times, or one token sixteen times, ends the output.
 A repetition penalty would do harm: vLLM applies it to the prompt too, and the model can no longer quote."""
+PROMPT_TOKENS_BESIDE_AN_ANSWER = 64
+"""Of other calls, per step of an engine on a CPU while an answer is being written: about as long as the step itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +41,8 @@ class VllmSettings:
     kv_cache_bytes: int | None = None
     tensor_parallel: int = 1
     max_sequences: int = 64
-    step_tokens: int = 2048
-    """Tokens per engine step; bounds how long a short urgent call waits for a prefill that is being computed."""
+    step_tokens: int = 512
+    """The most tokens per engine step."""
     memory_share: float = 0.9
     """Of a GPU's memory that the engine may use."""
     load_format: str = "auto"
@@ -67,7 +70,7 @@ class VllmModel:
         self._tokenizer: Any = None
         self._choice_ids: dict[str, int] = {}
         self._ids = itertools.count()
-        self._turns = Turns(bulk_tokens=None if settings.on_gpu else 2 * settings.step_tokens)
+        self._turns = Turns(bulk_tokens=None if settings.on_gpu else 8 * settings.step_tokens)
         self._meter = EngineMeter()
         self._in_flight = 0
 
@@ -226,7 +229,24 @@ def open_to_step(settings: VllmSettings, meter: EngineMeter) -> Any:
 
 def _start_stepped(args: AsyncEngineArgs, meter: EngineMeter) -> tuple[SteppedEngine, Any]:
     llm = _synchronous_engine(args, meter)
-    return SteppedEngine(llm), llm.get_tokenizer()
+    return SteppedEngine(llm, before_step=_pace(llm.engine_core.engine_core.scheduler)), llm.get_tokenizer()
+
+
+def _pace(scheduler: Any) -> Callable[[], None]:
+    """Return what lets a chat or a reduce be written at nearly its own speed while other prompts are computed.
+
+    Every call that is being written waits for the whole step, and a step full of prompt takes seconds on a CPU.
+    """
+    full = scheduler.max_num_scheduled_tokens
+
+    def before_step() -> None:
+        running = scheduler.running
+        answering = any(request.priority == 0 and request.num_output_tokens for request in running)
+        scheduler.max_num_scheduled_tokens = (
+            min(full, len(running) + PROMPT_TOKENS_BESIDE_AN_ANSWER) if answering else full
+        )
+
+    return before_step
 
 
 def _synchronous_engine(args: AsyncEngineArgs, meter: EngineMeter) -> Any:

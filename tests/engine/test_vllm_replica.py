@@ -143,3 +143,24 @@ async def becomes(served: Served, *, running: bool) -> bool:
             return True
         await asyncio.sleep(0.1)
     return False
+
+
+async def test_a_chat_is_written_while_the_prompts_of_others_are_computed_a_little_at_a_time(served: Served) -> None:
+    """At full steps of prompt, 40 steps of the chat would compute all of these prompts."""
+    prompts = [make_call(served, f"{i} " + QUESTION * 100, max_output_tokens=1) for i in range(10)]
+    assert min(len(call.prompt.token_ids) for call in prompts) > 1500
+    chat = make_call(served, "Once upon a time", stage=Stage.DIRECT, max_output_tokens=40)
+    finished: list[Stage] = []
+
+    async def send(*calls: Call) -> None:
+        async for outcome in served.dispatcher().complete(calls):
+            assert isinstance(outcome, Completion), outcome
+            finished.append(calls[0].stage)
+
+    bulk = asyncio.create_task(send(*prompts))
+    while not finished:
+        await asyncio.sleep(0.05)
+    await send(chat)
+    done_before = finished.index(Stage.DIRECT)
+    await bulk
+    assert done_before <= 5, finished
