@@ -74,6 +74,13 @@ class Provisional:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the model has written so far of an answer that needs no reading: a conversation's next message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
     message: str
 
@@ -84,5 +91,15 @@ class Finished:
 
 
 Event = (
-    Planned | Split | StageStarted | CallEnded | ChunkGated | ChunkMapped | Collapsed | Provisional | Warned | Finished
+    Planned
+    | Split
+    | StageStarted
+    | CallEnded
+    | ChunkGated
+    | ChunkMapped
+    | Collapsed
+    | Provisional
+    | Written
+    | Warned
+    | Finished
 )

@@ -55,6 +55,8 @@ class ScriptedModel:
         try:
             if reply.stalls:
                 await asyncio.Event().wait()
+            if call.tell is not None:
+                call.tell(reply.text[: len(reply.text) // 2])
             await asyncio.sleep(reply.delay_s)
             if reply.error is not None:
                 raise reply.error

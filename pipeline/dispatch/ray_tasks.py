@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,13 +158,19 @@ class RayTaskDispatcher:
         """One task. Delivers completions; leaves in `failure` why an item has none."""
         waiting = dict(enumerate(batch))
         stream = run_calls.options(num_cpus=self._batching.task_cpus).remote(
-            self._address, [item.call for item in batch], self._call_deadline_s
+            self._address,
+            [replace(item.call, tell=None) for item in batch],
+            self._call_deadline_s,
+            frozenset(position for position, item in waiting.items() if item.call.tell is not None),
         )
         ended = False
         try:
             async for ref in stream:
-                for position, outcome in await ref:
-                    settle(waiting.pop(position), outcome, deliver)
+                for position, news in await ref:
+                    if not isinstance(news, str):
+                        settle(waiting.pop(position), news, deliver)
+                    elif tell := waiting[position].call.tell:
+                        tell(news)
             lost = "The task ended early."
             ended = True
         except RayError as error:
@@ -206,21 +212,33 @@ class _Peekable:
 
 
 @ray.remote(max_retries=0, num_returns="streaming")  # type: ignore[untyped-decorator]  # the dispatcher alone retries
-def run_calls(address: ReplicaAddress, calls: Sequence[Call], deadline_s: float) -> Iterator[list[tuple[int, Outcome]]]:
+def run_calls(
+    address: ReplicaAddress, calls: Sequence[Call], deadline_s: float, told: frozenset[int] = frozenset()
+) -> Iterator[list[tuple[int, str | Outcome]]]:
     """Runs on the cluster: send all calls, yield (position, outcome) of those that ended since the last time.
 
+    Before that, for the positions in `told`, the text so far whenever there is more of it.
     When Ray cancels the task, the calls that still run are cancelled in their replicas.
     """
     handle = _handle(address)
     loop = asyncio.new_event_loop()
-    running = {loop.create_task(_complete(handle, call, deadline_s)): position for position, call in enumerate(calls)}
+    texts: dict[int, str] = {}
+
+    def start(position: int, call: Call) -> asyncio.Task[Outcome]:
+        tell = functools.partial(texts.__setitem__, position) if position in told else None
+        return loop.create_task(_complete(handle, call, deadline_s, tell))
+
+    running = {start(position, call): position for position, call in enumerate(calls)}
     try:
         while running:
             done, _ = loop.run_until_complete(
                 asyncio.wait(running, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
             )
-            if done:
-                yield [(running.pop(task), task.result()) for task in done]
+            ended: list[tuple[int, str | Outcome]] = [(running.pop(task), task.result()) for task in done]
+            news = [(position, text) for position, text in texts.items() if position in running.values()]
+            texts.clear()
+            if ended or news:
+                yield [*news, *ended]
     finally:
         for task in running:
             task.cancel()
@@ -235,12 +253,13 @@ def _handle(address: ReplicaAddress) -> Any:
     return serve.get_deployment_handle(address.deployment, address.app)
 
 
-async def _complete(handle: Any, call: Call, deadline_s: float) -> Outcome:
+async def _complete(handle: Any, call: Call, deadline_s: float, tell: Callable[[str], None] | None) -> Outcome:
     """Ask a replica. Ray's exceptions are translated here and nowhere else."""
-    response = handle.options(method_name="complete", session_id=call.affinity).remote(call)
+    method = "complete" if tell is None else "write"
+    response = handle.options(method_name=method, stream=tell is not None, session_id=call.affinity).remote(call)
     try:
         async with asyncio.timeout(deadline_s):
-            outcome: Outcome = await response
+            outcome: Outcome = await (response if tell is None else _last(response, tell))
     except (TimeoutError, asyncio.CancelledError) as error:
         response.cancel()
         if isinstance(error, asyncio.CancelledError):
@@ -253,6 +272,14 @@ async def _complete(handle: Any, call: Call, deadline_s: float) -> Outcome:
     except (RayError, RayServeException) as error:
         return as_failure(_translate(error))
     return outcome
+
+
+async def _last(response: AsyncIterator[str | Outcome], tell: Callable[[str], None]) -> Outcome:
+    async for news in response:
+        if not isinstance(news, str):
+            return news
+        tell(news)
+    raise ReplicaUnavailable("The replica ended a call without an outcome.")
 
 
 def _translate(error: Exception) -> LongfoldError:

@@ -27,9 +27,12 @@ from serving.api.job_text import JobText
 from serving.api.openai_fields import ChatBody, body_schema, parse_body
 from serving.api.openai_input import read_chat
 from serving.api.openai_shapes import chat_chunk, chat_completion, chat_usage_chunk
+from serving.api.written_text import WrittenText
 from serving.jobs.job import Job
 
 router = APIRouter(tags=["openai"])
+
+_WRITTEN_ANEW = "The replica that wrote this message was lost, and another wrote a different one. Ask again."
 
 
 @router.post(
@@ -75,30 +78,45 @@ class ChatStream:
         self._job = job
         self._include_usage = include_usage
         self._reasoning = job.request.presentation.get("progress") == "reasoning"
+        self._written = WrittenText()
         self.progress = ProgressLine()
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """The role at once, perhaps progress, the answer when it is there, what it rests on, [DONE]."""
+        """The role at once, perhaps progress, the answer when it is there, what it rests on, [DONE].
+
+        A conversation's next message comes while it is written.
+        """
         async with self._attendance.attend(self._job) as visit:
             yield self._chunk({"role": "assistant", "content": ""})
             try:
                 async with aclosing(follow(self._gateway, self._job)) as records:
                     async for record in records:
-                        if (line := self.progress.tell(record)) and self._reasoning:
+                        if added := self._written.add(record):
+                            yield self._chunk({"content": added})
+                        line = self.progress.tell(record)
+                        if line and self._reasoning and not self._written.told:
                             # Clients disagree about the name; both are sent.
                             yield self._chunk({"reasoning": f"{line}\n", "reasoning_content": f"{line}\n"})
                 ended = await find_again(self._gateway, self._job)
                 told = await tell_end(self._gateway, self._texts, ended)
+                rest = self._rest(told.text)
             except (ApiError, LongfoldError) as error:
                 yield frame(error_data(error))
                 return
-            yield self._chunk({"content": told.text})
+            yield self._chunk({"content": rest})
             last = chat_chunk(ended, {}, finish_reason=told.finish_reason) | {"longfold": dict(told.longfold)}
             yield frame(self._with_usage(last))
             if self._include_usage:
                 yield frame(chat_usage_chunk(ended, told))
             visit.delivered = True
             yield frame("[DONE]")
+
+    def _rest(self, text: str) -> str:
+        """What the client was not told yet. Raises ApiError if it was told something else."""
+        rest = self._written.rest(text)
+        if rest is None:
+            raise ApiError(503, _WRITTEN_ANEW, "written_anew", retry=True)
+        return rest
 
     def _chunk(self, delta: dict[str, Any]) -> bytes:
         return frame(self._with_usage(chat_chunk(self._job, delta)))

@@ -13,6 +13,7 @@ from typing import Any
 
 from serving.api.job_progress import ProgressLine
 from serving.api.openai_shapes import Told, file_citations, message_id, output_message, response_object
+from serving.api.written_text import WrittenText
 from serving.jobs.job import EventRecord, Job, JobState
 
 _ENDED = {
@@ -32,6 +33,8 @@ class ResponseEvents:
         self._reasoning = job.request.presentation.get("progress") == "reasoning"
         self._reasoned: list[str] = []
         self._begun = False
+        self._written = WrittenText()
+        self._message_begun = False
         self.progress = ProgressLine()
 
     def open(self) -> Iterator[dict[str, Any]]:
@@ -48,36 +51,56 @@ class ResponseEvents:
         if record.kind == "job.started" and not self._begun:
             self._begun = True
             yield self._event("response.in_progress", response=response_object(self._unended(), status="in_progress"))
-        if line and self._begun and self._reasoning:
+        if added := self._written.add(record):
+            yield from self._write(added)
+        elif line and self._begun and self._reasoning and not self._message_begun:
             yield from self._reason(line)
 
     def close(self, job: Job, told: Told | None) -> Iterator[dict[str, Any]]:
         """What the end adds; `job` is the job as it ended, `told` its answer if it has one."""
         response = response_object(job, told)
-        if self._reasoned:
-            yield from self._end_reasoning()
         if told is not None:
-            yield from self._message(job, told)
+            yield from self._end_message(job, told)
+        elif self._reasoned and not self._message_begun:
+            yield from self._end_reasoning()
         if self._reasoned:
             response["output"] = [self._reasoning_item("completed"), *response["output"]]
         yield self._event(_ENDED[response["status"]], response=response)
 
-    def _message(self, job: Job, told: Told) -> Iterator[dict[str, Any]]:
-        index = 1 if self._reasoned else 0
-        item = output_message(job, told)
-        part = item["content"][0]
-        begun = item | {"status": "in_progress", "content": []}
-        place = {"item_id": message_id(job), "output_index": index, "content_index": 0}
-        yield self._event("response.output_item.added", output_index=index, item=begun)
-        yield self._event("response.content_part.added", **place, part=part | {"text": "", "annotations": []})
-        yield self._event("response.output_text.delta", **place, delta=told.text, logprobs=[])
+    @property
+    def _message_place(self) -> dict[str, Any]:
+        return {"item_id": message_id(self._job), "output_index": 1 if self._reasoned else 0, "content_index": 0}
+
+    def _write(self, added: str) -> Iterator[dict[str, Any]]:
+        """More of the message, which begins with the first of it."""
+        place = self._message_place
+        if not self._message_begun:
+            self._message_begun = True
+            if self._reasoned:
+                yield from self._end_reasoning()
+            item = {"id": place["item_id"], "type": "message", "role": "assistant"}
+            yield self._event(
+                "response.output_item.added",
+                output_index=place["output_index"],
+                item=item | {"status": "in_progress", "content": []},
+            )
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            yield self._event("response.content_part.added", **place, part=part)
+        yield self._event("response.output_text.delta", **place, delta=added, logprobs=[])
+
+    def _end_message(self, job: Job, told: Told) -> Iterator[dict[str, Any]]:
+        """The rest of it, and the whole, which counts: a lost replica's part may have been written differently."""
+        rest = self._written.rest(told.text)
+        if rest or not self._message_begun:
+            yield from self._write(rest or "")
+        place, item = self._message_place, output_message(job, told)
         for number, citation in enumerate(file_citations(told)):
             yield self._event(
                 "response.output_text.annotation.added", **place, annotation_index=number, annotation=citation
             )
         yield self._event("response.output_text.done", **place, text=told.text, logprobs=[])
-        yield self._event("response.content_part.done", **place, part=part)
-        yield self._event("response.output_item.done", output_index=index, item=item)
+        yield self._event("response.content_part.done", **place, part=item["content"][0])
+        yield self._event("response.output_item.done", output_index=place["output_index"], item=item)
 
     def _reason(self, line: str) -> Iterator[dict[str, Any]]:
         """Progress as the summary of a reasoning item, which clients show apart from the answer."""

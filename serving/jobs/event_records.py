@@ -22,6 +22,7 @@ from pipeline.events import (
     Split,
     StageStarted,
     Warned,
+    Written,
 )
 from pipeline.finding import Evidence
 from serving.jobs.job import NewEvent
@@ -40,6 +41,7 @@ class EventRecorder:
     def __init__(self) -> None:
         self._spans: Sequence[Span] = ()
         self._told: Counter[str] = Counter()
+        self._text = ""
 
     def record(self, event: Event) -> NewEvent | None:
         """None for what a job's history has no line for: its end is written by the store."""
@@ -53,7 +55,7 @@ class EventRecorder:
         self._told[key] += 1
         return NewEvent(kind=kind, data=data, key=f"{key}:{self._told[key]}")
 
-    def _describe(self, event: Event) -> tuple[str, dict[str, Any]] | None:  # noqa: PLR0911  one line per event
+    def _describe(self, event: Event) -> tuple[str, dict[str, Any]] | None:  # noqa: C901, PLR0911  one line per event
         match event:
             case Planned():
                 return "plan", asdict(event.plan)
@@ -72,10 +74,18 @@ class EventRecorder:
                 return "collapsed", {"depth": event.depth, "chunks": list(event.chunk_indices)}
             case Provisional():
                 return "provisional", _provisional(event)
+            case Written():
+                return self._written(event.text)
             case Warned():
                 return "warning", {"message": event.message}
             case _:
                 return None
+
+    def _written(self, text: str) -> tuple[str, dict[str, Any]] | None:
+        """What was added, and where; everything, if it was begun anew and differs."""
+        at = len(self._text) if text.startswith(self._text) else 0
+        self._text = text
+        return ("written", {"at": at, "text": text[at:]}) if text[at:] else None
 
     def _mapped(self, event: ChunkMapped) -> dict[str, Any]:
         finding = event.finding

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, Protocol
 
 from pipeline.answer import Answer
@@ -14,7 +14,7 @@ from pipeline.chat import chat_call
 from pipeline.dispatch.retry import error_class
 from pipeline.document import Document
 from pipeline.errors import CallerError
-from pipeline.events import Event
+from pipeline.events import Event, Written
 from pipeline.meter import Meter
 from pipeline.model import Call, CallFailed, Completion
 from pipeline.run import Limits, Request
@@ -59,6 +59,7 @@ async def run_strategy(
 async def run_chat(job: Job, session: Session, emit: Emit, *, owner: str) -> Result:
     """One call with the job's messages. Raises the call's failure under its own class."""
     call = await asyncio.to_thread(_chat_call, job, session.model)
+    call = replace(call, tell=lambda text: emit(Written(text=text)))
     meter = Meter(session.journaled(owner=owner, run_id=job.id), Limits(), emit)
     outcomes = [outcome async for outcome in meter.complete([call])]
     [outcome] = outcomes

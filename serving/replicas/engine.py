@@ -7,13 +7,14 @@ ends its own process; its callers see that at once and send their calls again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pipeline.dispatch.retry import as_failure
@@ -26,6 +27,8 @@ from serving.replicas.vllm_model import VllmModel, VllmSettings
 logger = logging.getLogger(__name__)
 
 RATE_WINDOW_S = 30.0
+TELL_EVERY_S = 0.1
+"""At most so often the text of a call is told while it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,28 @@ class Engine:
             if (reason := self._model.dead_reason()) is not None:
                 _end_process(f"the engine died: {reason}")
             return as_failure(error)
+
+    async def write(self, call: Call) -> AsyncIterator[str | Outcome]:
+        """Complete a call; yields its whole text so far while it is written, and last the outcome."""
+        text, news = "", asyncio.Event()
+
+        def tell(so_far: str) -> None:
+            nonlocal text
+            text = so_far
+            news.set()
+
+        completing = asyncio.create_task(self.complete(replace(call, tell=tell)))
+        completing.add_done_callback(lambda _: news.set())
+        try:
+            while not completing.done():
+                await news.wait()
+                news.clear()
+                if not completing.done():
+                    yield text
+                    await asyncio.wait([completing], timeout=TELL_EVERY_S)
+            yield completing.result()
+        finally:
+            completing.cancel()
 
     async def check_health(self) -> None:
         """Called by Serve: once before the replica counts as ready, then periodically."""

@@ -17,8 +17,8 @@ class EngineDied(Exception):
 class SteppedEngine:
     """Runs an engine with `add_request`, `abort_request`, `has_unfinished_requests` and `step` (vLLM's `LLMEngine`).
 
-    Requests must ask for final outputs only. When a step raises, all waiting callers get `EngineDied` and
-    `dead_reason` tells why, for ever.
+    Requests must ask for final outputs only, or be told of the others. When a step raises, all waiting callers get
+    `EngineDied` and `dead_reason` tells why, for ever.
     """
 
     def __init__(self, engine: Any, *, before_step: Callable[[], None] = lambda: None) -> None:
@@ -27,15 +27,34 @@ class SteppedEngine:
         self._before_step = before_step
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._waiting: dict[str, Future[Any]] = {}
+        self._told: dict[str, Callable[[Any], None]] = {}
         self._dead_reason: str | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    async def generate(self, token_ids: list[int], params: Any, request_id: str, priority: int) -> Any:
-        """Return the request's final output. Cancelling the caller aborts the request."""
+    async def generate(
+        self,
+        token_ids: list[int],
+        params: Any,
+        request_id: str,
+        priority: int,
+        tell: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Return the request's final output; `tell` is called with those before. Cancelling aborts the request."""
         future: Future[Any] = Future()
-        self._inbox.put(lambda: self._add(future, token_ids, params, request_id, priority))
+        loop = asyncio.get_running_loop()
+
+        def hop(output: Any) -> None:
+            assert tell is not None
+            loop.call_soon_threadsafe(tell, output)
+
+        def add() -> None:
+            self._add(future, token_ids, params, request_id, priority)
+            if tell is not None and request_id in self._waiting:
+                self._told[request_id] = hop
+
+        self._inbox.put(add)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -84,11 +103,17 @@ class SteppedEngine:
             self._waiting[request_id] = future
 
     def _abort(self, request_id: str) -> None:
+        self._told.pop(request_id, None)
         if self._waiting.pop(request_id, None) is not None:
             self._engine.abort_request([request_id])
 
     def _settle(self, output: Any) -> None:
-        if output.finished and (future := self._waiting.pop(output.request_id, None)):
+        if not output.finished:
+            if tell := self._told.get(output.request_id):
+                tell(output)
+            return
+        self._told.pop(output.request_id, None)
+        if future := self._waiting.pop(output.request_id, None):
             future.set_result(output)
 
     def _die(self, reason: str) -> None:

@@ -53,7 +53,12 @@ class _Engine(Protocol):
     """What the two engines have in common."""
 
     async def generate(
-        self, token_ids: list[int], params: SamplingParams, request_id: str, priority: int
+        self,
+        token_ids: list[int],
+        params: SamplingParams,
+        request_id: str,
+        priority: int,
+        tell: Callable[[RequestOutput], None] | None = None,
     ) -> RequestOutput: ...
 
     def dead_reason(self) -> str | None: ...
@@ -93,12 +98,14 @@ class VllmModel:
             raise ReplicaUnavailable("The engine is not started.")
         token_ids = call.prompt.token_ids.tolist()
         self._check_length(len(token_ids), call.sampling.max_output_tokens)
-        params = self.params(call.sampling)
+        params = self.params(call.sampling, cumulative=call.tell is not None)
         self._in_flight += 1
         started = time.monotonic()
         try:
             async with self._turns.take(call):
-                output = await engine.generate(token_ids, params, f"call-{next(self._ids)}", call.priority)
+                output = await engine.generate(
+                    token_ids, params, f"call-{next(self._ids)}", call.priority, _tell_text(call)
+                )
         except Exception as error:  # whatever the engine raises becomes one of ours, here and nowhere else
             raise _translate(error, doing="The engine failed on a call") from error
         finally:
@@ -188,6 +195,11 @@ class VllmModel:
         )
 
 
+def _tell_text(call: Call) -> Callable[[RequestOutput], None] | None:
+    tell = call.tell
+    return None if tell is None else lambda output: tell(output.outputs[0].text)
+
+
 def _engine_args(settings: VllmSettings) -> dict[str, Any]:
     args: dict[str, Any] = {
         "model": settings.model_path,
@@ -266,12 +278,19 @@ class _ProcessEngine:
         self.tokenizer = self._llm.get_tokenizer()
 
     async def generate(
-        self, token_ids: list[int], params: SamplingParams, request_id: str, priority: int
+        self,
+        token_ids: list[int],
+        params: SamplingParams,
+        request_id: str,
+        priority: int,
+        tell: Callable[[RequestOutput], None] | None = None,
     ) -> RequestOutput:
         last = None
         # A cancelled caller closes this stream, which aborts the request in the engine.
         async for output in self._llm.generate({"prompt_token_ids": token_ids}, params, request_id, priority=priority):
             last = output
+            if tell is not None and not output.finished:
+                tell(output)
         assert last is not None
         return last
 

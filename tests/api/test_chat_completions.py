@@ -11,6 +11,8 @@ import openai
 import pytest
 
 from pipeline.errors import ReplicaUnavailable
+from pipeline.model import Call
+from pipeline.scripted_model import Reply
 from pipeline.strategies import STRATEGIES
 from serving.api import attendance, chat
 from serving.session import SpeedBook
@@ -191,6 +193,33 @@ async def test_a_stream_begins_at_once_and_ends_with_what_the_answer_stands_on(s
     assert usage.usage is not None
     assert usage.usage.completion_tokens > 0
     assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_a_conversations_message_comes_while_it_is_written(service: Service) -> None:
+    service.slow_s = 1.0
+    stream = await service.client().chat.completions.create(model="model", messages=HELLO, stream=True)
+    pieces, states = [], []
+    async for chunk in stream:
+        if chunk.choices[0].delta.content:
+            pieces.append(chunk.choices[0].delta.content)
+            states.append((await service.jobs())[0]["state"])
+    assert "".join(pieces) == GREETING
+    assert states == ["running", "completed"]
+
+
+async def test_a_message_that_a_lost_replica_began_is_not_mixed_with_another(service: Service) -> None:
+    def reply(call: Call, times: int) -> Reply:
+        lost = ReplicaUnavailable("it was killed") if times == 0 else None
+        return Reply(text=("Hello there.", "Good morning.")[times], delay_s=1.0, error=lost)
+
+    service.model.script = reply
+    stream = await service.client().chat.completions.create(model="model", messages=HELLO, stream=True)
+    with pytest.raises(openai.APIError, match="Ask again") as failure:
+        async for _ in stream:
+            pass
+    assert failure.value.code == "written_anew"
+    again = await service.client().chat.completions.create(model="model", messages=HELLO)
+    assert again.choices[0].message.content == "Good morning."
 
 
 async def test_progress_is_told_as_reasoning_under_both_names_if_asked_for(service: Service) -> None:

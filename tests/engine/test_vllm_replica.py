@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,16 @@ async def test_the_second_question_on_a_chunk_finds_it_in_the_cache(served: Serv
 async def test_greedy_output_is_the_same_again(served: Served) -> None:
     call = make_call(served, "Once upon a time", max_output_tokens=16)
     assert (await complete_one(served, call)).text == (await complete_one(served, call)).text
+
+
+async def test_a_text_is_told_while_it_is_written(served: Served) -> None:
+    told: list[str] = []
+    call = make_call(served, "Once upon a time", stage=Stage.DIRECT, max_output_tokens=80)
+    completion = await complete_one(served, replace(call, tell=told.append))
+    assert len(told) > 1
+    assert all(completion.text.startswith(text) for text in told)
+    assert sorted(told, key=len) == told
+    assert completion.text == (await complete_one(served, call)).text
 
 
 async def test_cancelling_aborts_in_the_engine(served: Served) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 from pipeline.model import CallFailed, Completion, Outcome, Stage
 from tests.integration.conftest import Rig, make_call
@@ -55,6 +56,14 @@ async def test_several_stages_at_once_each_get_their_own(rig: Rig) -> None:
 
     results = await asyncio.gather(stage(0, Stage.MAP), stage(100, Stage.GATE), stage(200, Stage.REDUCE))
     assert results == [[str(n) for n in range(start, start + 20)] for start in (0, 100, 200)]
+
+
+async def test_a_call_is_told_of_while_it_is_written(rig: Rig) -> None:
+    told: list[str] = []
+    calls = [replace(make_call(1234, stage=Stage.DIRECT), tell=told.append), make_call(5, stage=Stage.DIRECT)]
+    outcomes = [text(o) async for o in rig.dispatcher().complete(calls)]
+    assert outcomes == ["1234", "5"]
+    assert told == ["12"], "the replica has half of it before it sleeps"
 
 
 async def test_a_poison_call_fails_as_a_value_while_the_others_succeed(rig: Rig) -> None:

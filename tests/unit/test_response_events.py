@@ -115,6 +115,47 @@ def test_a_run_that_began_twice_is_told_once() -> None:
     assert kinds(stream(job(), twice, *completed())).count("in_progress") == 1
 
 
+WRITTEN = records(
+    ("job.queued", {}),
+    ("job.started", {}),
+    ("stage.started", {"stage": "direct", "calls": 1}),
+    ("written", {"at": 0, "text": "Hello"}),
+    ("written", {"at": 5, "text": " the"}),
+    ("call.finished", {"stage": "direct"}),
+)
+
+
+def spoken(text: str, **fields: Any) -> tuple[Job, Told]:
+    request = JobRequest(kind="chat", messages=({"role": "user", "content": "Hi"},), **fields)
+    ended = job(JobState.COMPLETED, request=request, result={"text": text, "finish_reason": "stop"})
+    return ended, tell(ended, (), 3)
+
+
+@pytest.mark.parametrize("progress", ["none", "reasoning"])
+def test_a_message_is_told_as_it_is_written(progress: str) -> None:
+    ended, told = spoken("Hello there.", presentation={"progress": progress})
+    sent = stream(ended, WRITTEN, ended, told)
+    assert [event["delta"] for event in sent if event["type"] == "response.output_text.delta"] == [
+        "Hello",
+        " the",
+        "re.",
+    ]
+    message = [event for event in sent if event.get("item_id", "").startswith("msg_")]
+    assert {event["output_index"] for event in message} == {int(progress == "reasoning")}
+    assert kinds(sent).index("output_text.delta") > kinds(sent).index("content_part.added")
+    assert kinds(sent).count("output_item.added") == kinds(sent).count("output_item.done")
+    for event in sent:
+        parsed: Any = construct_type(type_=ResponseStreamEvent, value=event)
+        assert type(parsed).model_validate(event).type == event["type"]
+
+
+def test_what_a_lost_replica_began_is_set_right_by_the_whole() -> None:
+    ended, told = spoken("Good morning.")
+    sent = stream(ended, WRITTEN, ended, told)
+    assert [event["text"] for event in sent if event["type"] == "response.output_text.done"] == ["Good morning."]
+    assert "ning" not in str([event["delta"] for event in sent if event["type"] == "response.output_text.delta"])
+
+
 def test_failed_and_cancelled_responses_end_as_such() -> None:
     failed = job(JobState.FAILED, error={"type": "ReplicaUnavailable", "message": "none", "retryable": True})
     event = stream(job(), HISTORY, failed, None)[-1]
