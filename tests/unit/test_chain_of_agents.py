@@ -45,8 +45,8 @@ def chain_script(*, answer: str = "Odalys Brand", judge: int = 1) -> Script:
         if call.stage is Stage.MAP:
             before = text[: text.index(FACT)] if FACT in text else ""
             number = int(before.rpartition("[")[2].partition("]")[0]) if before else 0
-            notes = f"{notes_in(call)} keeper: Odalys Brand (part {(call.chunk_index or 0) + 1})"
-            fields = {"sentences": [number] if number else [], "unchanged": not number, "notes": notes}
+            added = f" keeper: Odalys Brand (part {(call.chunk_index or 0) + 1})" if number else ""
+            fields = {"notes": notes_in(call) + added, "sentences": [number] if number else []}
         elif "candidate" in (call.sampling.json_schema or ""):
             fields = {"reason": "better", "candidate": judge}
         else:
@@ -113,7 +113,7 @@ async def test_an_unchanged_unit_is_handed_on_as_it_is() -> None:
 
 
 async def test_empty_notes_never_wipe_out_what_was_handed_on() -> None:
-    empty = Reply(text='{"sentences": [], "unchanged": false, "notes": ""}')
+    empty = Reply(text='{"notes": "", "sentences": []}')
     answer = await run(
         changed(chain_script(), lambda call, _: call.stage is Stage.MAP and call.chunk_index == 6, empty)
     )
@@ -154,7 +154,7 @@ async def test_notes_that_grow_too_long_are_condensed_once_and_said_so() -> None
         if call.stage is Stage.COLLAPSE:
             return Reply(text='{"notes": "short: Odalys Brand (part 1)"}')
         if call.stage is Stage.MAP and call.chunk_index == 0:
-            return Reply(text=json.dumps({"sentences": [1], "unchanged": False, "notes": "Odalys " * 400}))
+            return Reply(text=json.dumps({"sentences": [1], "notes": "Odalys " * 400}))
         return base(call, times)
 
     model, events = ScriptedModel(script), list[Event]()
@@ -169,7 +169,7 @@ async def test_notes_that_grow_too_long_are_condensed_once_and_said_so() -> None
     "reply", [Reply(error=InternalError("poison")), Reply(text='{"notes": "' + "x " * 1500 + '"}')]
 )
 async def test_notes_that_cannot_be_condensed_are_cut(reply: Reply) -> None:
-    long = Reply(text=json.dumps({"sentences": [1], "unchanged": False, "notes": "Odalys " * 400}))
+    long = Reply(text=json.dumps({"sentences": [1], "notes": "Odalys " * 400}))
     script = changed(chain_script(), lambda call, _: call.stage is Stage.MAP and call.chunk_index == 0, long)
     model = ScriptedModel(changed(script, lambda call, _: call.stage is Stage.COLLAPSE, reply))
     await run(model.script, model=model)
@@ -179,7 +179,7 @@ async def test_notes_that_cannot_be_condensed_are_cut(reply: Reply) -> None:
 @pytest.mark.parametrize("context_tokens", [5200, 8192])
 async def test_every_prompt_fits_the_context_with_the_longest_notes(context_tokens: int) -> None:
     def script(call: Call, times: int) -> Reply:
-        fields: dict[str, Any] = {"sentences": [], "unchanged": False, "notes": "ab " * 1200, "parts": [1]}
+        fields: dict[str, Any] = {"sentences": [], "notes": "ab " * 1200, "parts": [1]}
         return Reply(text=json.dumps(fields | {"explanation": "long " * 500, "answer": f"{len(text_of(call))}"}))
 
     model = ScriptedModel(script)
@@ -234,7 +234,7 @@ def disagreeing(judge: Reply) -> Script:
             return Reply(text=json.dumps({"parts": [1], "explanation": "", "answer": text, "confidence": 5}))
         if call.stage is Stage.MAP:  # notes that tell the paths apart
             notes = f"{notes_in(call)} {call.chunk_index}"
-            return Reply(text=json.dumps({"sentences": [1], "unchanged": False, "notes": notes}))
+            return Reply(text=json.dumps({"sentences": [1], "notes": notes}))
         return base(call, times)
 
     return script
@@ -329,7 +329,7 @@ async def test_a_document_cannot_write_control_tokens_into_a_prompt() -> None:
     script = changed(
         chain_script(),
         lambda call, _: call.stage is Stage.MAP,
-        Reply(text=json.dumps({"sentences": [1], "unchanged": False, "notes": hostile})),
+        Reply(text=json.dumps({"sentences": [1], "notes": hostile})),
     )
     model = ScriptedModel(script)
     await run(script, model=model, document=fact_document({1: hostile}, paragraphs=3))

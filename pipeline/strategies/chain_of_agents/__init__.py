@@ -3,8 +3,8 @@
     chunk 1 ─worker─▶ unit 1 ─┐
     chunk 2 ──────────────────┴─worker─▶ unit 2 ─ ... ─▶ unit n ─manager─▶ answer
 
-Departs from the paper (docs/strategies.md says why): the communication unit is bounded and its room reserved, a worker
-may leave it unchanged, a failing worker passes it on and its chunk is reported, and workers point at sentences.
+Departs from the paper (docs/strategies.md says why): the communication unit is bounded and its room reserved, a
+failing worker passes it on and its chunk is reported, and workers point at sentences.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pipeline.model import Call, CallFailed, Completion, Sampling
 from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, condense_notes
 from pipeline.split_document import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
 from pipeline.steps import OpenStep
-from pipeline.structured_output import FLAG, TEXT, WORDS_PER_TOKEN, number_list, object_schema, parse_fields
+from pipeline.structured_output import TEXT, WORDS_PER_TOKEN, number_list, object_schema, parse_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def _call(keeper: NoteKeeper, chunk: Chunk, unit: Notes, *, parts: int) -> Call:
         "question": run.question_ids,
         "words": tokenizer.encode_template(str(int(keeper.most_tokens * WORDS_PER_TOKEN))),
     }
-    schema = object_schema(sentences=number_list(len(chunk.sentences), MOST_QUOTES), unchanged=FLAG, notes=TEXT)
+    schema = object_schema(notes=TEXT, sentences=number_list(len(chunk.sentences), MOST_QUOTES))
     # A quarter more than the notes may have, for the other fields and for notes that grow a little too long.
     sampling = Sampling(max_output_tokens=keeper.most_tokens * 5 // 4, json_schema=schema)
     return chunk_call(chunk, template.encode(tokenizer, values), sampling, tokenizer, header=run.task.header)
@@ -110,7 +110,7 @@ async def follow_path(keeper: NoteKeeper, path: int, order: Sequence[int], meeti
         handed = await complete_one(call, _read, run.meter, repairs=REPAIRS)
         if isinstance(handed, CallFailed):
             run.account.add_failed(index, handed)
-        elif not handed.text:
+        elif handed.text in ("", unit.text):
             run.account.add_read(index, None)
         else:
             unit = await _next_unit(keeper, chunk, unit, handed)
@@ -120,8 +120,6 @@ async def follow_path(keeper: NoteKeeper, path: int, order: Sequence[int], meeti
 
 def _read(completion: Completion) -> _Handed:
     parsed = parse_fields(completion)
-    if parsed.flag("unchanged"):
-        return _Handed(text="")
     return _Handed(text=parsed.text("notes"), sentences=parsed.numbers("sentences"))
 
 
