@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -137,8 +138,10 @@ async def test_a_text_is_told_while_it_is_written(served: Served) -> None:
     assert completion.text == (await complete_one(served, call)).text
 
 
-async def test_cancelling_aborts_in_the_engine(served: Served) -> None:
+@pytest.mark.parametrize("tell", [None, lambda _: None], ids=["whole", "told while written"])
+async def test_cancelling_aborts_in_the_engine(served: Served, tell: Callable[[str], None] | None) -> None:
     calls = [make_call(served, f"Write a long story about {n}.", max_output_tokens=3000) for n in range(4)]
+    calls = [replace(call, tell=tell) for call in calls]
     reader = asyncio.create_task(complete(served, *calls))
     assert await becomes(served, running=True)
     reader.cancel()
