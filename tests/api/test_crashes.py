@@ -159,7 +159,8 @@ async def test_a_runner_past_its_lease_is_refused_every_write_and_its_job_runs_o
 
 async def test_two_runners_on_one_database_run_every_job_once(rig: Rig, spawn: Spawn) -> None:
     # A lease as long as the real one: on a busy machine a runner may stand still for a second.
-    started = [spawn(lease_s=10.0) for _ in range(2)]
+    # And calls that take their time: else one runner may be through with all jobs before the other looks.
+    started = [spawn(lease_s=10.0, delay_s=0.3) for _ in range(2)]
     await until(lambda: all((rig.folder / f"runner-{process.pid}").exists() for process in started))
     jobs = [await rig.submit(story(8, fact_at=i)) for i in range(8)]
     for job in jobs:
