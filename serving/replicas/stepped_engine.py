@@ -7,11 +7,26 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
 
 class EngineDied(Exception):
     """A step raised, or the engine was stopped; no call on it will ever end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """What an engine is asked for."""
+
+    id: str
+    token_ids: list[int]
+    params: Any
+    """vLLM's `SamplingParams`."""
+    priority: int
+    """As vLLM has it: lowest first."""
+    tell: Callable[[Any], object] | None = None
+    """Called with each output before the final one, if `params` ask for such."""
 
 
 class SteppedEngine:
@@ -26,39 +41,20 @@ class SteppedEngine:
         self._engine = engine
         self._before_step = before_step
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waiting: dict[str, Future[Any]] = {}
-        self._told: dict[str, Callable[[Any], None]] = {}
+        self._waiting: dict[str, _Caller] = {}
         self._dead_reason: str | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    async def generate(
-        self,
-        token_ids: list[int],
-        params: Any,
-        request_id: str,
-        priority: int,
-        tell: Callable[[Any], None] | None = None,
-    ) -> Any:
-        """Return the request's final output; `tell` is called with those before. Cancelling aborts the request."""
-        future: Future[Any] = Future()
-        loop = asyncio.get_running_loop()
-
-        def hop(output: Any) -> None:
-            assert tell is not None
-            loop.call_soon_threadsafe(tell, output)
-
-        def add() -> None:
-            self._add(future, token_ids, params, request_id, priority)
-            if tell is not None and request_id in self._waiting:
-                self._told[request_id] = hop
-
-        self._inbox.put(add)
+    async def generate(self, request: EngineRequest) -> Any:
+        """Return the request's final output. Cancelling the caller aborts the request."""
+        caller = _Caller(tell=request.tell, loop=asyncio.get_running_loop())
+        self._inbox.put(lambda: self._add(request, caller))
         try:
-            return await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(caller.final)
         except asyncio.CancelledError:
-            self._inbox.put(lambda: self._abort(request_id))
+            self._inbox.put(lambda: self._abort(request.id))
             raise
 
     def dead_reason(self) -> str | None:
@@ -92,37 +88,48 @@ class SteppedEngine:
             except queue.Empty:
                 return
 
-    def _add(self, future: Future[Any], token_ids: list[int], params: Any, request_id: str, priority: int) -> None:
-        if not future.set_running_or_notify_cancel():
+    def _add(self, request: EngineRequest, caller: _Caller) -> None:
+        if not caller.final.set_running_or_notify_cancel():
             return
+        prompt = {"prompt_token_ids": request.token_ids}
         try:
-            self._engine.add_request(request_id, {"prompt_token_ids": token_ids}, params, priority=priority)
+            self._engine.add_request(request.id, prompt, request.params, priority=request.priority)
         except Exception as error:  # noqa: BLE001  a refused request is its caller's news, not the engine's end
-            future.set_exception(error)
+            caller.final.set_exception(error)
         else:
-            self._waiting[request_id] = future
+            self._waiting[request.id] = caller
 
     def _abort(self, request_id: str) -> None:
-        self._told.pop(request_id, None)
         if self._waiting.pop(request_id, None) is not None:
             self._engine.abort_request([request_id])
 
     def _settle(self, output: Any) -> None:
         if not output.finished:
-            if tell := self._told.get(output.request_id):
-                tell(output)
-            return
-        self._told.pop(output.request_id, None)
-        if future := self._waiting.pop(output.request_id, None):
-            future.set_result(output)
+            if caller := self._waiting.get(output.request_id):
+                caller.hear(output)
+        elif caller := self._waiting.pop(output.request_id, None):
+            caller.final.set_result(output)
 
     def _die(self, reason: str) -> None:
         self._dead_reason = reason
-        for future in self._waiting.values():
-            future.set_exception(EngineDied(reason))
+        for caller in self._waiting.values():
+            caller.final.set_exception(EngineDied(reason))
         self._waiting.clear()
         while True:  # calls that came in meanwhile, or come in later, see `dead_reason` or end here
             try:
                 self._inbox.get_nowait()
             except queue.Empty:
                 return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Caller:
+    """Who waits for a request, in an event loop of another thread."""
+
+    loop: asyncio.AbstractEventLoop
+    tell: Callable[[Any], object] | None
+    final: Future[Any] = field(default_factory=Future)
+
+    def hear(self, output: Any) -> None:
+        if self.tell is not None:
+            self.loop.call_soon_threadsafe(self.tell, output)

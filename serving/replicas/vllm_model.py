@@ -17,7 +17,8 @@ from pipeline.errors import ContextOverflow, InternalError, LongfoldError, Repli
 from pipeline.model import Call, Completion, FinishReason, Sampling, Usage
 from serving.replicas.engine_meter import EngineMeter
 from serving.replicas.hosted_model import EngineProgress
-from serving.replicas.stepped_engine import SteppedEngine
+from serving.replicas.pace_steps import pace_steps
+from serving.replicas.stepped_engine import EngineRequest, SteppedEngine
 from serving.replicas.turns import Turns
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 REPETITION = {"min_pattern_size": 4, "max_pattern_size": 32, "min_count": 4}
 """Tokens: a phrase of 4 to 32 tokens said four times, or one token sixteen times, ends the output.
 A repetition penalty would do harm: vLLM applies it to the prompt too, and the model can no longer quote."""
-PROMPT_TOKENS_BESIDE_AN_ANSWER = 64
-"""Of other calls, per step of an engine on a CPU while an answer is being written: about as long as the step itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class VllmSettings:
     kv_cache_bytes: int | None = None
     tensor_parallel: int = 1
     max_sequences: int = 64
-    step_tokens: int = 512
+    step_tokens: int
     """The most tokens per engine step."""
     memory_share: float = 0.9
     """Of a GPU's memory that the engine may use."""
@@ -52,14 +51,7 @@ class VllmSettings:
 class _Engine(Protocol):
     """What the two engines have in common."""
 
-    async def generate(
-        self,
-        token_ids: list[int],
-        params: SamplingParams,
-        request_id: str,
-        priority: int,
-        tell: Callable[[RequestOutput], None] | None = None,
-    ) -> RequestOutput: ...
+    async def generate(self, request: EngineRequest) -> RequestOutput: ...
 
     def dead_reason(self) -> str | None: ...
 
@@ -98,14 +90,18 @@ class VllmModel:
             raise ReplicaUnavailable("The engine is not started.")
         token_ids = call.prompt.token_ids.tolist()
         self._check_length(len(token_ids), call.sampling.max_output_tokens)
-        params = self.params(call.sampling, cumulative=call.tell is not None)
+        request = EngineRequest(
+            id=f"call-{next(self._ids)}",
+            token_ids=token_ids,
+            params=self.params(call.sampling, cumulative=call.tell is not None),
+            priority=call.priority,
+            tell=_tell_text(call),
+        )
         self._in_flight += 1
         started = time.monotonic()
         try:
             async with self._turns.take(call):
-                output = await engine.generate(
-                    token_ids, params, f"call-{next(self._ids)}", call.priority, _tell_text(call)
-                )
+                output = await engine.generate(request)
         except Exception as error:  # whatever the engine raises becomes one of ours, here and nowhere else
             raise _translate(error, doing="The engine failed on a call") from error
         finally:
@@ -241,24 +237,7 @@ def open_to_step(settings: VllmSettings, meter: EngineMeter) -> Any:
 
 def _start_stepped(args: AsyncEngineArgs, meter: EngineMeter) -> tuple[SteppedEngine, Any]:
     llm = _synchronous_engine(args, meter)
-    return SteppedEngine(llm, before_step=_pace(llm.engine_core.engine_core.scheduler)), llm.get_tokenizer()
-
-
-def _pace(scheduler: Any) -> Callable[[], None]:
-    """Return what lets a chat or a reduce be written at nearly its own speed while other prompts are computed.
-
-    Every call that is being written waits for the whole step, and a step full of prompt takes seconds on a CPU.
-    """
-    full = scheduler.max_num_scheduled_tokens
-
-    def before_step() -> None:
-        running = scheduler.running
-        answering = any(request.priority == 0 and request.num_output_tokens for request in running)
-        scheduler.max_num_scheduled_tokens = (
-            min(full, len(running) + PROMPT_TOKENS_BESIDE_AN_ANSWER) if answering else full
-        )
-
-    return before_step
+    return SteppedEngine(llm, before_step=pace_steps(llm.engine_core.engine_core.scheduler)), llm.get_tokenizer()
 
 
 def _synchronous_engine(args: AsyncEngineArgs, meter: EngineMeter) -> Any:
@@ -277,20 +256,14 @@ class _ProcessEngine:
         self._llm: AsyncLLM = AsyncLLM.from_engine_args(args, stat_loggers=[_stat_logger(meter)])
         self.tokenizer = self._llm.get_tokenizer()
 
-    async def generate(
-        self,
-        token_ids: list[int],
-        params: SamplingParams,
-        request_id: str,
-        priority: int,
-        tell: Callable[[RequestOutput], None] | None = None,
-    ) -> RequestOutput:
+    async def generate(self, request: EngineRequest) -> RequestOutput:
         last = None
+        prompt: Any = {"prompt_token_ids": request.token_ids}
         # A cancelled caller closes this stream, which aborts the request in the engine.
-        async for output in self._llm.generate({"prompt_token_ids": token_ids}, params, request_id, priority=priority):
+        async for output in self._llm.generate(prompt, request.params, request.id, priority=request.priority):
             last = output
-            if tell is not None and not output.finished:
-                tell(output)
+            if request.tell is not None and not output.finished:
+                request.tell(output)
         assert last is not None
         return last
 
