@@ -188,9 +188,18 @@ def file_citations(told: Told) -> list[dict[str, Any]]:
 
 def output_message(job: Job, told: Told) -> dict[str, Any]:
     """The one item of a response's output."""
-    part = {"type": "output_text", "text": told.text, "annotations": file_citations(told), "logprobs": []}
     status = "incomplete" if told.finish_reason == "length" else "completed"
-    return {"id": message_id(job), "type": "message", "role": "assistant", "status": status, "content": [part]}
+    return begun_message(job) | {"status": status, "content": [output_text(told.text, file_citations(told))]}
+
+
+def begun_message(job: Job) -> dict[str, Any]:
+    """The same before any of its text is there."""
+    return {"id": message_id(job), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+
+
+def output_text(text: str = "", annotations: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The one part of a message's content."""
+    return {"type": "output_text", "text": text, "annotations": list(annotations), "logprobs": []}
 
 
 def response_object(job: Job, told: Told | None = None, *, status: str = "") -> dict[str, Any]:

@@ -12,7 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from serving.api.job_progress import ProgressLine
-from serving.api.openai_shapes import Told, file_citations, message_id, output_message, response_object
+from serving.api.openai_shapes import (
+    Told,
+    begun_message,
+    file_citations,
+    message_id,
+    output_message,
+    output_text,
+    response_object,
+)
 from serving.api.written_text import WrittenText
 from serving.jobs.job import EventRecord, Job, JobState
 
@@ -78,14 +86,9 @@ class ResponseEvents:
             self._message_begun = True
             if self._reasoned:
                 yield from self._end_reasoning()
-            item = {"id": place["item_id"], "type": "message", "role": "assistant"}
-            yield self._event(
-                "response.output_item.added",
-                output_index=place["output_index"],
-                item=item | {"status": "in_progress", "content": []},
-            )
-            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            yield self._event("response.content_part.added", **place, part=part)
+            begun = begun_message(self._job)
+            yield self._event("response.output_item.added", output_index=place["output_index"], item=begun)
+            yield self._event("response.content_part.added", **place, part=output_text())
         yield self._event("response.output_text.delta", **place, delta=added, logprobs=[])
 
     def _end_message(self, job: Job, told: Told) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pipeline.begin_run import Run
 from pipeline.chunk_call import chunk_call
@@ -29,7 +29,7 @@ class _Handed:
     """A worker's output. Without text the notes stay as they were."""
 
     text: str
-    sentences: list[int] = field(default_factory=list)
+    sentences: list[int]
 
 
 def largest_chunk_tokens(keeper: NoteKeeper) -> int:
