@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
+from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.pair_rows import METRICS, difference, pair_rows
 from benchmarks.question_set import KINDS
 from benchmarks.results_file import Row
@@ -84,3 +86,22 @@ def kind_lines(groups: Groups) -> list[str]:
         shares = [f"{kind} {_share([r['verdict'] == 'right' for r in part])}" for kind, part in parts.items() if part]
         lines.append(f"  {name:18} " + ", ".join(shares))
     return lines
+
+
+def draw_answers(header: Row, groups: Groups, prices: Sequence[str]) -> str:
+    """Right answers of each way, and below them the means of what each question cost."""
+    right = {name: sum(row["verdict"] == "right" for row in rows) for name, rows in groups.items()}
+    bars = [
+        Bar(label=name, value=right[name] / len(rows), note=f"{right[name]} of {len(rows)}")
+        for name, rows in groups.items()
+    ]
+    panels = [BarPanel(title="right answers", full=1.0, bars=bars)]
+    for price in prices:
+        means = {
+            name: statistics.fmean(values)
+            for name, rows in groups.items()
+            if (values := [value for row in rows if (value := METRICS[price](row)) is not None])
+        }
+        bars = [Bar(label=name, value=mean, note=f"{mean:,.0f}") for name, mean in means.items()]
+        panels += [BarPanel(title=f"{price.replace('_', ' ')} per question", bars=bars)] if bars else []
+    return draw_bars(f"{header['model']['name']}, commit {header['commit'][:12]}", panels)

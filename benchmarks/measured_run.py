@@ -40,6 +40,7 @@ class MeasuredRun:
             "extracted": self.answer.coverage.chunks_extracted,
             "calls": self.usage.calls,
             "prompt_tokens": self.usage.prompt_tokens,
+            "cached_tokens": self.usage.cached_tokens,
             "output_tokens": self.usage.output_tokens,
             "seconds": self.seconds,
         }

@@ -60,6 +60,21 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(name="document_order", takes_away="best chunks first", request={"best_first": False}),
         Variant(name="half_chunks", takes_away="chunks of full size", resources=_halve_chunks),
         Variant(name="reference", takes_away="all of them", request={"strategy": "reference"}),
+        Variant(
+            name="reference_unscored",
+            takes_away="all of them and the confidence scores",
+            request={"strategy": "reference", "use_scores": False},
+        ),
+        Variant(
+            name="reference_unstructured",
+            takes_away="all of them, extracted information and rationale",
+            request={"strategy": "reference", "use_structure": False},
+        ),
+        Variant(
+            name="reference_plain",
+            takes_away="all of them, information, rationale and scores",
+            request={"strategy": "reference", "use_structure": False, "use_scores": False},
+        ),
     )
 }
 """`collect` keeps every finding, right and wrong, for the calibration to be fitted on; its answers are not compared."""

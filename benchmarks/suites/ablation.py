@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.answer_report import difference_lines, group_rows, kind_lines, mean_lines, table_lines
+from benchmarks.answer_report import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
 from benchmarks.ask_questions import ask_everything
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.results_file import Row
@@ -45,9 +45,14 @@ def report(_: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
     ]
 
 
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    return draw_answers(header, group_rows(rows), ("calls", "prompt_tokens", "output_tokens"))
+
+
 SUITE = Suite(
     purpose="what each improvement is worth: one switched off at a time, paired by question",
     run=run,
     report=report,
+    picture=picture,
     quick=Options(model="", quick=True, documents=1, tokens=5_000, questions=2, languages=("en",)),
 )

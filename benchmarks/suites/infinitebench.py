@@ -12,15 +12,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
+from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.infinitebench.generate import GENERATORS
 from benchmarks.infinitebench.records import HUB_DATASET, Record, count_records, question_of, read_records
-from benchmarks.infinitebench.summary import score_row, summary_lines
-from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, InfTask, find_task
+from benchmarks.infinitebench.summary import score_row, summary_lines, task_label
+from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, SCORERS, InfTask, find_task
 from benchmarks.measured_run import measure_run
 from benchmarks.results_file import Row
+from benchmarks.statistics import mean_estimate
 from pipeline.document import Document
 from pipeline.errors import CallerError
 from pipeline.run import Request, Resources
@@ -143,9 +146,26 @@ def _length_lines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    """A panel per strategy and scorer; whiskers end at the upper end of the interval."""
+    panels: list[BarPanel] = []
+    for strategy, scorer in product(dict.fromkeys(row["strategy"] for row in rows), SCORERS):
+        own = [row for row in rows if row["strategy"] == strategy]
+        bars: list[Bar] = []
+        for name in dict.fromkeys(row["task"] for row in own):
+            group = [row for row in own if row["task"] == name]
+            score = mean_estimate([100 * row[scorer] for row in group])
+            bars.append(
+                Bar(label=task_label(name, group), value=score.value, high=score.high, note=f"{score.value:.1f}")
+            )
+        panels.append(BarPanel(title=f"{strategy}, {scorer} scorer, 100 × mean", bars=bars, full=100.0))
+    return draw_bars(f"{header['model']['name']}, commit {header['commit'][:12]}", panels)
+
+
 SUITE = Suite(
     purpose="InfiniteBench: generated PassKey, Number, KV and Math.Find, or released files; both scorers",
     run=run,
     report=report,
+    picture=picture,
     quick=Options(model="", quick=True, tokens=4_000, questions=2),
 )

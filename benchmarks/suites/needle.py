@@ -21,10 +21,14 @@ from pipeline.run import Request, Resources
 
 
 async def run(bench: Bench) -> None:
+    """Strategies take turns on each document and which goes first rotates: later ones find it in the prefix cache."""
     options = bench.options
+    strategies = options.strategies or ("auto",)
+    documents = product(options.lengths, options.depths, range(options.repeats))
     async with bench.serve() as served:
-        for strategy in options.strategies or ("auto",):
-            for tokens, depth, repeat in product(options.lengths, options.depths, range(options.repeats)):
+        for number, (tokens, depth, repeat) in enumerate(documents):
+            first = number % len(strategies)
+            for strategy in (*strategies[first:], *strategies[:first]):
                 key = f"{strategy}/{tokens}/{depth}/{repeat}"
                 if not bench.results.has(key):
                     made = make_needle_document(options.seed, tokens, depth, options.needles, repeat)
@@ -72,8 +76,13 @@ def check_evidence(made: NeedleDocument, measured: MeasuredRun) -> list[bool]:
 
 
 def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
-    lines = [f"{header['settings']['needles']} needles in a document, seed {header['settings']['seed']}"]
-    for strategy in dict.fromkeys(row["strategy"] for row in rows):
+    lines = [f"{header['settings']['needles']} needles in a document, seed {header['settings']['seed']}; means:"]
+    lines.append(
+        f"{'':28} {'facts':>6} {'evidence':>9} {'calls':>6} {'prompt':>8} {'computed':>9} {'output':>7} {'s':>7}"
+    )
+    strategies = dict.fromkeys(row["strategy"] for row in rows)
+    lines += [_price_line(name, [row for row in rows if row["strategy"] == name]) for name in strategies]
+    for strategy in strategies:
         own = [row for row in rows if row["strategy"] == strategy]
         for what in ("facts", "evidence"):
             lines += ["", f"{strategy}, {what} found: {mean_estimate([_share(row[what]) for row in own])}"]
@@ -81,6 +90,21 @@ def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]
         missed = sum(key.startswith(f"{strategy}/") for key in failed)
         lines.append(f"documents scored {len(own)}, unscored {missed}")
     return lines
+
+
+def _price_line(strategy: str, rows: Sequence[Row]) -> str:
+    """Seconds over the documents of which no call was remembered."""
+    timed = [row["seconds"] for row in rows if row["seconds"] is not None]
+    seconds = f"{statistics.fmean(timed):.1f}" if timed else "-"
+    facts, evidence = (statistics.fmean(_share(row[what]) for row in rows) for what in ("facts", "evidence"))
+    calls, prompt, cached, output = (
+        statistics.fmean(row[name] for row in rows)
+        for name in ("calls", "prompt_tokens", "cached_tokens", "output_tokens")
+    )
+    return (
+        f"{strategy:28} {facts:>6.2f} {evidence:>9.2f} {calls:>6.1f} {prompt:>8,.0f} {prompt - cached:>9,.0f} "
+        f"{output:>7,.0f} {seconds:>7}"
+    )
 
 
 def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.answer_report import difference_lines, group_rows, kind_lines, mean_lines, table_lines
+from benchmarks.answer_report import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
 from benchmarks.ask_questions import ask_item
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.results_file import Row
@@ -31,9 +31,7 @@ async def run(bench: Bench) -> None:
 
 
 def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
-    groups = group_rows(rows)
-    names = [name for name in header["settings"].get("strategies") or STRATEGIES if name in groups]
-    ordered = {name: groups[name] for name in names}
+    ordered = _in_order(header, rows)
     return [
         *table_lines(ordered, failed),
         "",
@@ -41,16 +39,26 @@ def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]
         *mean_lines(ordered, _COMPARED),
         "",
         "differences on the same questions, 95 % interval:",
-        *(line for name in names[:1] for line in difference_lines(name, ordered, _COMPARED)),
+        *(line for name in list(ordered)[:1] for line in difference_lines(name, ordered, _COMPARED)),
         "",
         "right of asked, by kind:",
         *kind_lines(ordered),
     ]
 
 
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    return draw_answers(header, _in_order(header, rows), ("seconds", "prompt_tokens", "output_tokens"))
+
+
+def _in_order(header: Row, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    groups = group_rows(rows)
+    return {name: groups[name] for name in header["settings"].get("strategies") or STRATEGIES if name in groups}
+
+
 SUITE = Suite(
     purpose="strategies side by side: dependency, conflict, absence, aggregation; time and tokens beside accuracy",
     run=run,
     report=report,
+    picture=picture,
     quick=Options(model="", quick=True, documents=1, tokens=5_000, questions=6, languages=("en",)),
 )

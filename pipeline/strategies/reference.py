@@ -3,6 +3,9 @@
 Calls of 4,096 tokens, no overlap, free text under four headings, temperature 0.7, a barrier after every stage, greedy
 grouping, no gate, no schema, no pointers. The prompts are our own. Departs only where the public code is broken
 (it fails on an empty result list, loops when a round does not shrink): such cases end in a visible failure instead.
+
+Two switches of the request take its ideas away, for the ablation of the paper's Table 2, which has the published
+system without confidence calibration, and without both. The prompts of its ablation are not published.
 """
 
 from __future__ import annotations
@@ -118,13 +121,22 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
 
 def _call(stage: Stage, values: dict[str, Sequence[int]], run: Run, chunk_index: int | None = None) -> Call:
     # Not `Run.prompt`: what is compared with stays as it was measured, in English.
-    ids = load_prompt("reference", stage.value).encode(run.tokenizer, values | {"question": run.question_ids})
+    ids = load_prompt("reference", stage.value + _without(run.request)).encode(
+        run.tokenizer, values | {"question": run.question_ids}
+    )
     return Call(
         prompt=chat_prompt(run.tokenizer, own=[ids]),
         sampling=Sampling(max_output_tokens=OUTPUT_TOKENS, temperature=TEMPERATURE, seed=chunk_index or 0),
         stage=stage,
         chunk_index=chunk_index,
     )
+
+
+def _without(request: Request) -> str:
+    """What a prompt's name says of the ideas that are switched off."""
+    if request.use_structure:
+        return "" if request.use_scores else "_unscored"
+    return "_unstructured" if request.use_scores else "_plain"
 
 
 def _room_tokens(stage: Stage, run: Run) -> int:

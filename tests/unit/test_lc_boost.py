@@ -177,6 +177,30 @@ async def test_notes_are_carried_to_the_next_chunk_and_the_last_call_sees_nothin
     assert [FACT in evidence.quote for evidence in answer.evidence] == [True]
 
 
+@pytest.mark.parametrize("action", ["move", "retrieve"])
+async def test_what_was_noted_is_kept_whatever_is_done_next(action: str) -> None:
+    def decide(call: Call) -> Reply:
+        if call.chunk_index != HOLDER:
+            return step("move")
+        return step(action, sentences=[sentence_of(call, FACT)], query="keeper", notes="keeper: Odalys Brand")
+
+    model = ScriptedModel(walking(decide))
+    answer = await run(model.script, model=model)
+    assert notes_in(model.calls[-1]) == f"(part {HOLDER + 1}) keeper: Odalys Brand"
+    assert answer.text == "Odalys Brand"
+    assert FACT in answer.evidence[0].quote
+
+
+async def test_aggregate_takes_the_last_note_along() -> None:
+    def decide(call: Call) -> Reply:
+        return step("aggregate", notes="born in Vardo") if notes_in(call) else step("append", notes="Odalys Brand")
+
+    model = ScriptedModel(walking(decide, places="several"))
+    await run(model.script, model=model)
+    assert [kind_of(call) for call in model.calls] == ["reason", "step", "step", "last"]
+    assert notes_in(model.calls[-1]).endswith("born in Vardo")
+
+
 async def test_aggregate_is_possible_only_with_notes() -> None:
     model = ScriptedModel(walking(lambda call: noting(call) if call.chunk_index == HOLDER else step("aggregate")))
     await run(model.script, model=model)

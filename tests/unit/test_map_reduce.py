@@ -313,6 +313,20 @@ async def test_reference_mode_maps_every_chunk_and_finds_the_answer() -> None:
     assert Stage.GATE not in answer.usage
 
 
+@pytest.mark.parametrize("structure", [True, False])
+@pytest.mark.parametrize("scores", [True, False])
+async def test_reference_mode_asks_for_and_explains_only_what_is_switched_on(structure: bool, scores: bool) -> None:
+    model = ScriptedModel(lambda call, times: Reply(text=f"Answer: part {call.chunk_index} " + "says so " * 90))
+    document, resources = fact_document({}, paragraphs=60), make_resources(dispatcher=InlineDispatcher(model))
+    request = Request(question=QUESTION, strategy="reference", use_structure=structure, use_scores=scores)
+    answer = await ask(document, request, resources)
+    prompts = {call.stage: make_tokenizer().decode(call.prompt.token_ids) for call in model.calls}
+    assert prompts.keys() == {Stage.MAP, Stage.COLLAPSE, Stage.REDUCE}
+    assert ["Extracted Information" in prompts[Stage.MAP], "score" in prompts[Stage.MAP]] == [structure, scores]
+    assert [("Rationale" in text, "score" in text) for text in prompts.values()] == [(structure, scores)] * len(prompts)
+    assert answer.found
+
+
 async def test_usage_counts_every_call() -> None:
     events: list[Event] = []
     model = ScriptedModel(seeded_script(2))

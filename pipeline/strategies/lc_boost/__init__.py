@@ -26,7 +26,6 @@ from pipeline.run import Plan, Request, Resources
 from pipeline.running_notes import NoteKeeper, Notes, condense_notes, cut_text
 from pipeline.strategies.lc_boost.step_through_chunks import (
     EVERYTHING,
-    WRITING,
     Action,
     Step,
     largest_chunk_tokens,
@@ -163,9 +162,10 @@ class _Walker:
             run.account.add_read(cursor, _finding(cursor, step))
             if step.action is Action.ANSWER:
                 return self._answer(cursor, step)
+            following = await self._follow(cursor, step)
             if step.action is Action.AGGREGATE:
                 return None
-            walk.cursor = await self._follow(cursor, step)
+            walk.cursor = following
         run.account.warnings.append("The walk through the document ended at its last allowed step.")
         return None
 
@@ -175,12 +175,15 @@ class _Walker:
         return [action for action in Action if action is not Action.AGGREGATE or self.walk.notes.text]
 
     async def _follow(self, cursor: int, step: Step) -> int | None:
-        """Do what the step says; return the chunk to look at next, None when all were seen."""
+        """Do what the step says; return the chunk to look at next, None when all were seen.
+
+        What was noted is kept with any action: a small model notes the very fact and then chooses to move on.
+        """
         walk = self.walk
         key = f"{step.action} {cursor} {hashlib.sha256(walk.notes.text.encode()).hexdigest()[:12]}"
         repeated = key in walk.done
         walk.done.add(key)
-        if step.action in WRITING and not repeated:
+        if step.notes and not repeated:
             await self._write(cursor, step)
         if step.action is Action.RETRIEVE and not repeated:
             walk.ranking = best_first(score_words(self.keeper.run.document, self.keeper.run.chunks, step.query))
@@ -192,9 +195,9 @@ class _Walker:
         """Notes stay within their room: what is appended is cut, notes that overflow are condensed to a half."""
         tokenizer, most = self.keeper.run.tokenizer, self.keeper.most_tokens
         if step.action is Action.UPDATE:
-            text = cut_text(step.text, most, tokenizer)
+            text = cut_text(step.notes, most, tokenizer)
         else:
-            added = cut_text(step.text, APPENDED_TOKENS, tokenizer)
+            added = cut_text(step.notes, APPENDED_TOKENS, tokenizer)
             text = f"{self.walk.notes.text}\n(part {cursor + 1}) {added}".strip()
             if tokenizer.count(text) > most:
                 text = await condense_notes(text, most // 2, self.keeper.run)
@@ -211,13 +214,14 @@ class _Walker:
 
 def _finding(cursor: int, step: Step, noted: Sequence[Evidence] = ()) -> Finding | None:
     """What a step took from its chunk; None if it went on without."""
-    if not step.text or step.action not in {*WRITING, Action.ANSWER}:
+    text = step.answer or step.notes
+    if not text:
         return None
     return Finding(
         chunk_indices=tuple(sorted({cursor, *(evidence.chunk_index for evidence in noted)})),
         evidence=(*step.evidence, *noted),
         rationale=step.reason,
-        answer=step.text,
+        answer=text,
         stated_confidence=step.confidence,
     )
 

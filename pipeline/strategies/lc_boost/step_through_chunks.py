@@ -53,8 +53,7 @@ class Action(StrEnum):
     AGGREGATE = "aggregate"
 
 
-WRITING = (Action.APPEND, Action.UPDATE)
-EVERYTHING = (Action.MOVE, *WRITING)
+EVERYTHING = (Action.MOVE, Action.APPEND, Action.UPDATE)
 """What is possible where each part has to be read."""
 
 
@@ -76,8 +75,10 @@ class Step:
     query: str
     target: int | None
     """Chunk index to move to; None for the next."""
-    text: str
-    """What is appended, all notes, or the answer."""
+    notes: str
+    """What the chunk adds, with whatever action; for update all notes. Empty if it adds nothing."""
+    answer: str
+    """Of the action answer; else empty."""
     confidence: int
 
 
@@ -157,11 +158,11 @@ def _step_call(
 def _schema(keeper: NoteKeeper, chunk: Chunk, actions: Sequence[Action], *, parts: int) -> str:
     fields: dict[str, Schema] = {
         "sentences": number_list(len(chunk.sentences), MOST_QUOTES),
+        "notes": TEXT,
         "reason": TEXT,
         "action": one_of([action.value for action in actions]),
         "query": TEXT,
         "part": whole_number(parts),
-        "notes": TEXT,
         "answer": answer_schema(keeper.run.request.letters),
         "confidence": CONFIDENCE,
     }
@@ -197,22 +198,24 @@ def _read_step(run: Run, chunk: Chunk, parsed: ParsedFields, actions: Sequence[A
     if name not in actions:
         raise MalformedOutput(f"The action {name!r} is not possible; possible are {', '.join(actions)}.")
     action = Action(name)
-    text = parsed.text("answer" if action is Action.ANSWER else "notes")
-    query = cut_text(parsed.text("query"), QUERY_TOKENS, run.tokenizer)
+    notes, query = parsed.text("notes"), cut_text(parsed.text("query"), QUERY_TOKENS, run.tokenizer)
+    answer = parsed.text("answer") if action is Action.ANSWER else ""
     letters = run.request.letters
-    if (action in {*WRITING, Action.ANSWER} and not text) or (action is Action.RETRIEVE and not query):
+    needed = {Action.APPEND: notes, Action.UPDATE: notes, Action.RETRIEVE: query, Action.ANSWER: answer}
+    if not needed.get(action, "nothing"):
         raise MalformedOutput(f"The action {name!r} comes without what it needs.")
-    if action is Action.ANSWER and letters and text not in letters:
+    if action is Action.ANSWER and letters and answer not in letters:
         raise MalformedOutput("The answer is none of the options.")
     part = parsed.number("part") or 0
     target = part - 1 if 1 <= part <= len(run.chunks) and part - 1 != chunk.index else None
     named = point_to_sentences(run.document, chunk, parsed.numbers("sentences"))
     return Step(
         action=action,
-        evidence=correct_pointers(named, run.document, [chunk], text, hint=""),
+        evidence=correct_pointers(named, run.document, [chunk], answer or notes, hint=""),
         reason=parsed.text("reason"),
         query=query,
         target=target,
-        text=text,
+        notes=notes,
+        answer=answer,
         confidence=parsed.confidence(),
     )
