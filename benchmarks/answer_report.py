@@ -27,7 +27,7 @@ def group_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def table_lines(groups: Groups, failed: Sequence[str]) -> list[str]:
     """A line per group. ECE and AUROC are of the answers' probability; "evidence" is of answered questions."""
     head = (
-        f"{'':18} {'right':>12} {'absent right':>13} {'evidence':>12} {'wrong':>6} {'abst.':>6} {'unsc.':>6} "
+        f"{'':22} {'right':>12} {'absent right':>13} {'evidence':>12} {'wrong':>6} {'abst.':>6} {'unsc.':>6} "
         f"{'ECE':>6} {'AUROC':>6}"
     )
     return [head, *(_table_line(name, group, failed) for name, group in groups.items())]
@@ -41,7 +41,7 @@ def _table_line(name: str, rows: Sequence[Row], failed: Sequence[str]) -> str:
     probabilities = [row["probability"] for row in answered]
     right = [row["verdict"] == "right" for row in answered]
     return (
-        f"{name:18} {_share([r['verdict'] == 'right' for r in present]):>12} "
+        f"{name:22} {_share([r['verdict'] == 'right' for r in present]):>12} "
         f"{_share([r['verdict'] == 'right' for r in absent]):>13} {_share([bool(r['states']) for r in stated]):>12} "
         f"{sum(r['verdict'] == 'wrong' for r in rows):>6} {sum(r['verdict'] == 'abstained' for r in rows):>6} "
         f"{sum(key.startswith(f'{name}/') for key in failed):>6} "
@@ -60,7 +60,7 @@ def mean_lines(groups: Groups, metrics: Sequence[str]) -> list[str]:
         for metric in metrics:
             values = [value for row in rows if (value := METRICS[metric](row)) is not None]
             if values:
-                lines.append(f"  {name:18} {metric:20} {mean_estimate(values)}")
+                lines.append(f"  {name:22} {metric:20} {mean_estimate(values)}")
     return lines
 
 
@@ -72,7 +72,7 @@ def difference_lines(base: str, groups: Groups, metrics: Sequence[str]) -> list[
         for metric in metrics:
             estimate = difference(pairs, METRICS[metric])
             if estimate:
-                lines.append(f"  {base} - {name:18} {metric:20} {estimate}")
+                lines.append(f"  {base} - {name:22} {metric:20} {estimate}")
     return lines
 
 
@@ -84,7 +84,7 @@ def kind_lines(groups: Groups) -> list[str]:
         parts |= {"real text": [row for row in rows if row["real"]]}
         parts |= {"zh": [row for row in rows if row["language"] == "zh"]}
         shares = [f"{kind} {_share([r['verdict'] == 'right' for r in part])}" for kind, part in parts.items() if part]
-        lines.append(f"  {name:18} " + ", ".join(shares))
+        lines.append(f"  {name:22} " + ", ".join(shares))
     return lines
 
 

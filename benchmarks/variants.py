@@ -20,8 +20,14 @@ class Variant:
     name: str
     takes_away: str = ""
     """The improvement that is missing; empty if none is."""
+    adds: str = ""
+    """What the default leaves off; empty if nothing is added."""
     request: Mapping[str, Any] = field(default_factory=dict)
     resources: Callable[[Resources], Resources] = lambda resources: resources
+
+    @property
+    def told(self) -> str:
+        return f"with {self.adds}" if self.adds else f"without {self.takes_away}"
 
 
 def _keep_every_finding(resources: Resources) -> Resources:
@@ -54,6 +60,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(name="no_gate", takes_away="relevance gate", request={"use_gate": False}),
         Variant(name="gate_without_words", takes_away="BM25 beside the gate", resources=_gate_by_model_alone),
         Variant(name="no_support", takes_away="support check", request={"use_support_check": False}),
+        Variant(name="rereading", adds="a reduce that looks again", request={"reread_rounds": 2}),
         Variant(name="no_settling", takes_away="comparison of rivals", request={"settle_conflicts": False}),
         Variant(name="stated_confidence", takes_away="calibrated confidence", resources=_believe_the_words),
         Variant(name="copied_quotes", takes_away="evidence by pointer", request={"copy_quotes": True}),

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.rank_chunks import best_first, score_words
-from pipeline.read_chunks import Reading
+from pipeline.read_chunks import Reading, ask_more
 
 
 async def follow_clue(reading: Reading) -> list[Finding]:
@@ -55,13 +55,9 @@ def _nearest_chunks(reading: Reading, clue: Evidence) -> list[int]:
 
 
 def _with_clue(reading: Reading, clue: Evidence) -> Reading:
-    """The same reading, asked with the clue; what is read and what failed goes into the one account of both.
+    """The same reading, asked with the clue.
 
     The gate's scores are left out: they say how relevant a chunk is to the question without the clue.
     """
-    run = reading.run
-    text = clue.quote.strip()
-    values = {"question": run.question_ids, "known": run.tokenizer.encode_content(text)}
-    question_ids = run.task.known.encode(run.tokenizer, values)
-    request = replace(run.request, question=f"{run.request.question} {text}")
-    return replace(reading, run=replace(run, question_ids=question_ids, request=request), known=(clue,), scores={})
+    run = ask_more(reading.run, reading.run.task.known, clue.quote.strip())
+    return replace(reading, run=run, known=(clue,), scores={})

@@ -21,6 +21,19 @@ from pipeline.frontier import Frontier
 from pipeline.gate_chunks import gate_call, keep_chunks, relevance, yes_score
 from pipeline.map_chunks import judge_finding, map_call, read_finding, support_call
 from pipeline.model import Call, CallFailed, Completion, Outcome, Stage
+from pipeline.prompt import PromptTemplate
+
+MOST_ADDED_TOKENS = 192
+"""Of what a second round puts beside the question; every chunk leaves room for it."""
+
+
+def ask_more(run: Run, template: PromptTemplate, added: str) -> Run:
+    """The same run, its question asked with something beside it; what is read goes into the one account of both."""
+    ids = run.tokenizer.encode_content(added)[:MOST_ADDED_TOKENS]
+    question_ids = template.encode(run.tokenizer, {"question": run.question_ids, "added": ids})
+    return replace(
+        run, question_ids=question_ids, request=replace(run.request, question=f"{run.request.question} {added}")
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -27,7 +27,7 @@ async def run(bench: Bench) -> None:
 
 def report(_: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
     groups = group_rows(rows)
-    taken = [f"  {name:18} without {VARIANTS[name].takes_away}" for name in groups if name != DEFAULT]
+    taken = [f"  {name:22} {VARIANTS[name].told}" for name in groups if name != DEFAULT]
     return [
         *taken,
         "",
@@ -36,8 +36,8 @@ def report(_: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
         "default, mean over all questions, 95 % interval:",
         *mean_lines({name: rows for name, rows in groups.items() if name == DEFAULT}, _COMPARED),
         "",
-        "what is lost or saved without it: default minus variant on the same questions, 95 % interval",
-        "(right: above 0 is what the improvement gives; tokens: below 0 is what it saves)",
+        "default minus variant on the same questions, 95 % interval",
+        "(right: above 0 is what the default gives; tokens: below 0 is what it saves)",
         *difference_lines(DEFAULT, groups, _COMPARED),
         "",
         "right of asked, by kind:",

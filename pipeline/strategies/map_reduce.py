@@ -11,6 +11,7 @@ what it is worth).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.answer import Answer
@@ -19,9 +20,10 @@ from pipeline.collapse_findings import Collapse, collapse_findings, stream
 from pipeline.document import Document
 from pipeline.finding import Finding, Findings
 from pipeline.follow_clue import follow_clue
+from pipeline.look_closer import MOST_PARTS, MOST_ROUNDS, look_closer
 from pipeline.map_chunks import map_call
 from pipeline.rank_chunks import best_first, score_words
-from pipeline.read_chunks import Reading
+from pipeline.read_chunks import MOST_ADDED_TOKENS, Reading
 from pipeline.reduce_findings import conclude_from_one, reduce_findings
 from pipeline.render_findings import RENDERED_TOKENS
 from pipeline.run import Plan, Request, Resources
@@ -46,16 +48,28 @@ class MapReduce:
         again = min(len(chunks) - 1, resources.gate.keep_at_least) if task.decisive else 0  # along a clue
         supports = len(chunks) + again if task.supported and request.use_support_check else 0
         settling = CALLS_PER_RIVAL * MOST_RIVALS if task.decisive and request.settle_conflicts else 0
-        calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + settling + 1
+        rounds = min(request.reread_rounds, MOST_ROUNDS) if task.decisive else 0
+        rereading = rounds * (2 * MOST_PARTS + settling + 2)  # maps, support checks, the wish, the reduce
+        calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + settling + 1 + rereading
         return Plan(
             strategy=self.name,
             reason="the document fits one chunk" if len(chunks) == 1 else "the document is longer than one chunk",
             document_tokens=run.document_tokens(),
             chunks=len(chunks),
             calls=calls,
-            prompt_tokens=read * (2 if gated else 1) + (supports + settling) * 300 + (collapses + 1) * 3000,
-            output_tokens=len(chunks) * task.map_output_tokens + (collapses + 1) * task.reduce_output_tokens,
-            depth=3 + gated + (2 if again else 0) + (1 if collapses else 0) + (MOST_RIVALS if settling else 0),
+            prompt_tokens=read * (2 if gated else 1)
+            + (supports + settling) * 300
+            + (collapses + 1) * 3000
+            + rereading * resources.budget.context_tokens,
+            output_tokens=len(chunks) * task.map_output_tokens
+            + (collapses + 1 + 2 * rounds) * task.reduce_output_tokens
+            + rounds * MOST_PARTS * task.map_output_tokens,
+            depth=3
+            + gated
+            + (2 if again else 0)
+            + (1 if collapses else 0)
+            + (MOST_RIVALS if settling else 0)
+            + 4 * rounds,
             graph=_graph(len(chunks), gated=gated, supported=bool(supports)),
         )
 
@@ -92,6 +106,9 @@ class MapReduce:
         findings = list(run.step("reduce", Findings(findings=tuple(findings))).findings)
         findings = await collapse_findings(stream(findings), collapse)
         conclusion = await reduce_findings(findings, collapse, request.letters, settling=request.settle_conflicts)
+        # 5. In doubt, and if it was asked for: read some parts again.
+        if run.task.decisive:
+            conclusion = await look_closer(findings, conclusion, reading, collapse)
         if collapse.failed:
             run.account.warnings.append(
                 f"{len(collapse.failed)} collapse calls failed; their best finding stood in for the rest."
@@ -102,9 +119,16 @@ class MapReduce:
 
 def _begin(document: Document, request: Request, resources: Resources) -> Run:
     run = begin_run(document, request, resources)
-    fixed = map_call(NO_CHUNK, run.question_ids, run.task, request, resources.tokenizer).prompt.token_ids
+    fixed = map_call(NO_CHUNK, _longest_question(run), run.task, request, resources.tokenizer).prompt.token_ids
     run.split(resources.budget.room_tokens(fixed_tokens=len(fixed), output_tokens=run.task.map_output_tokens))
     return run
+
+
+def _longest_question(run: Run) -> Sequence[int]:
+    """As a second round may ask it."""
+    values = {"question": run.question_ids, "added": [0] * MOST_ADDED_TOKENS}
+    asked = [template.encode(run.tokenizer, values) for template in (run.task.known, run.task.closer)]
+    return max(asked, key=len) if run.task.decisive else run.question_ids
 
 
 def _show(finding: Finding, run: Run) -> None:

@@ -9,6 +9,7 @@ from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.calibrate import Calibration
 from pipeline.dispatch.inline import InlineDispatcher
+from pipeline.document import Document
 from pipeline.model import Call, Stage
 from pipeline.run import Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel
@@ -74,3 +75,14 @@ async def test_a_link_that_leads_nowhere_ends_in_not_found_after_one_round() -> 
     ]
     assert 1 <= len(with_clue) <= 2, "no more than the gate keeps at least"
     assert answer.coverage.share == 1.0
+
+
+async def test_a_chunk_as_large_as_the_context_allows_leaves_room_for_the_clue() -> None:
+    words = [f"Boat {number}." for number in range(9000)]
+    words[500], words[5000] = LINK, HOP
+    model = ScriptedModel(stepwise())
+    resources = make_resources(dispatcher=InlineDispatcher(model))
+    strict = Calibration(intercept=-3.9, gate=0.7, support=0.8, words=0.4, keep_probability=0.2)
+    request = Request(question=QUESTION, strategy="mapreduce", chunk_tokens=100_000)
+    answer = await ask(Document.from_text(" ".join(words)), request, replace(resources, calibration=strict))
+    assert answer.text == "Saltmere"
