@@ -42,7 +42,8 @@ def check_step(strategy: str, name: str) -> None:
     """Raises UnknownName if a run of the strategy cannot be paused before a step of this name; none is always well."""
     steps = find_strategy(strategy).steps
     if name and name not in steps:
-        raise UnknownName(f"The strategy {strategy} has no step {name!r}; its steps are {', '.join(steps)}.")
+        known = f"its steps are {', '.join(steps)}" if steps else "name the strategy that it would choose"
+        raise UnknownName(f"The strategy {strategy} has no step {name!r}; {known}.")
 
 
 def find_strategy(name: str) -> Strategy:

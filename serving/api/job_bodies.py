@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from pipeline.errors import UnknownName
-from pipeline.strategies import find_strategy
+from pipeline.strategies import check_step, find_strategy
 from pipeline.tasks import load_task
 from serving.api.errors import from_longfold
 from serving.jobs.job import DocumentRef, JobRequest
@@ -93,6 +93,8 @@ class JobBody(_Strict):
     limits: JobLimits = JobLimits()
     on_chunk_error: Literal["continue", "strict"] = "continue"
     """Strict: a chunk that cannot be read fails the job."""
+    pause_before: Annotated[str, StringConstraints(max_length=64)] = ""
+    """Name of a step of the strategy: the job pauses before it, to be looked at and to be changed."""
     metadata: Metadata = {}
     """The caller's own; given back unread."""
 
@@ -107,6 +109,23 @@ class JobBody(_Strict):
     @property
     def task_name(self) -> str:
         return self.task or ("multiple_choice" if self.choices else "question_answering")
+
+
+class ResumeBody(_Strict):
+    """How a paused job goes on; without a body it goes on as it is, to its end."""
+
+    state: dict[str, Any] | None = None
+    """In the place of the checkpoint's state, in the same form."""
+    pause_before: Annotated[str, StringConstraints(max_length=64)] = ""
+    """Where to pause the next time."""
+
+
+def check_pause(strategy: str, step: str) -> None:
+    """Raise ApiError 404 for a step that the strategy does not have; it lists those that it has."""
+    try:
+        check_step(strategy, step)
+    except UnknownName as error:
+        raise from_longfold(error, "pause_before") from error
 
 
 def check_names(strategy: str, task: str) -> None:
@@ -129,5 +148,6 @@ def job_request(body: JobBody, documents: tuple[DocumentRef, ...]) -> JobRequest
         options=body.options.model_dump(exclude_unset=True, exclude_none=True),
         limits=body.limits.model_dump(exclude_unset=True, exclude_none=True),
         on_chunk_error=body.on_chunk_error,
+        pause_before=body.pause_before,
         metadata=body.metadata,
     )

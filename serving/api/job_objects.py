@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from serving.jobs.job import DocumentRef, Job, JobState
 
-_LINKS = ("events", "result", "evidence", "tree", "text", "cancel", "retry")
+_LINKS = ("events", "result", "evidence", "tree", "text", "cancel", "retry", "checkpoint", "resume")
 
 
 class JobDocument(BaseModel):
@@ -58,6 +58,8 @@ class JobObject(BaseModel):
     options: dict[str, Any]
     limits: dict[str, Any]
     on_chunk_error: str
+    pause_before: str
+    """Name of the step before which the job pauses the next time; empty for none."""
     metadata: dict[str, str]
     created_at: float
     started_at: float | None
@@ -79,6 +81,19 @@ class JobList(BaseModel):
     first_id: str | None
     last_id: str | None
     has_more: bool
+
+
+class JobCheckpoint(BaseModel):
+    """Where a job is paused, and the state that its next step begins from."""
+
+    object: Literal["job.checkpoint"] = "job.checkpoint"
+    job_id: str
+    step: int
+    """Number of the step in the run, from 1."""
+    before: str
+    """Its name."""
+    state: dict[str, Any]
+    """What the run has found so far; `/resume` takes it back changed."""
 
 
 class JobDeleted(BaseModel):
@@ -108,6 +123,7 @@ def job_object(job: Job) -> JobObject:
         options=dict(request.options),
         limits=dict(request.limits),
         on_chunk_error=request.on_chunk_error,
+        pause_before=request.pause_before,
         metadata=dict(request.metadata),
         created_at=job.created_unix_s,
         started_at=job.started_unix_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict
@@ -18,9 +19,9 @@ from serving.api.auth import require
 from serving.api.errors import ApiError
 from serving.api.event_stream import EVENT_SCHEMA, EventStream, frame
 from serving.api.gateway import CurrentGateway, Gateway, Principal
-from serving.api.job_bodies import JobBody, check_names, job_request
+from serving.api.job_bodies import JobBody, ResumeBody, check_names, check_pause, job_request
 from serving.api.job_ids import bare_id, no_such_job
-from serving.api.job_objects import JobDeleted, JobList, JobObject, job_object, job_path
+from serving.api.job_objects import JobCheckpoint, JobDeleted, JobList, JobObject, job_object, job_path
 from serving.jobs.job import Job
 
 router = APIRouter(tags=["jobs"])
@@ -62,6 +63,7 @@ async def submit_job(
     """Accept a job. It is kept from here on, whatever dies. With an `Idempotency-Key`, once."""
     admission.refuse_while_stopping(gateway)
     check_names(body.strategy, body.task_name)
+    check_pause(body.strategy, body.pause_before)
     principal.check_model(body.strategy)
     documents = await admission.find_documents(gateway, principal, body.file_ids)
     if body.text is not None:
@@ -78,6 +80,7 @@ async def submit_job(
 async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUser) -> dict[str, Any]:
     """What the job would take: the plan, calls and tokens at most, seconds as far as this machine was measured."""
     check_names(body.strategy, body.task_name)
+    check_pause(body.strategy, body.pause_before)
     documents = await admission.find_documents(gateway, principal, body.file_ids)
     async with _estimating:
         loaded = [await gateway.files.load_document(documents)] if documents else []
@@ -128,6 +131,27 @@ async def retry_job(job: FoundJob, gateway: CurrentGateway) -> JobObject:
     """Run a failed or cancelled job again. What was completed before is taken from the journal and not paid again."""
     admission.refuse_while_stopping(gateway)
     return job_object(_still_there(await gateway.store.retry(job.id, job.owner), job.id))
+
+
+@router.get("/v1/jobs/{job_id}/checkpoint")
+async def get_checkpoint(job: FoundJob, gateway: CurrentGateway) -> JobCheckpoint:
+    """Where the job was paused the last time: the step that comes next, and the state it begins from."""
+    at = await gateway.store.paused_at(job.id)
+    if at is None:
+        raise ApiError(404, "The job was never paused; a job with pause_before is.", "not_paused")
+    return JobCheckpoint(job_id=f"job_{job.id}", **at.data)
+
+
+@router.post("/v1/jobs/{job_id}/resume", status_code=202)
+async def resume_job(job: FoundJob, gateway: CurrentGateway, body: ResumeBody = ResumeBody()) -> JobObject:  # noqa: B008
+    """Let a paused job go on, with another state if one is given. Nothing that was completed is asked again.
+
+    A state that does not fit fails the job with StateInvalid, which says where; it can then be resumed with another.
+    """
+    admission.refuse_while_stopping(gateway)
+    check_pause(job.request.strategy, body.pause_before)
+    state = json.dumps(body.state) if body.state is not None else None
+    return job_object(_still_there(await gateway.store.resume(job.id, job.owner, state, body.pause_before), job.id))
 
 
 @router.get(

@@ -20,6 +20,7 @@ NOT_FOUND = {
 STATUS = {
     JobState.QUEUED: "queued",
     JobState.RUNNING: "in_progress",
+    JobState.PAUSED: "in_progress",
     JobState.COMPLETED: "completed",
     JobState.FAILED: "failed",
     JobState.CANCELLED: "cancelled",

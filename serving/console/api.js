@@ -32,6 +32,7 @@ export class Api {
   result = (id) => this.#json("GET", `${jobPath(id)}/result`);
   cancel = (id) => this.#json("POST", `${jobPath(id)}/cancel`);
   retry = (id) => this.#json("POST", `${jobPath(id)}/retry`);
+  resume = (id, state) => this.#json("POST", `${jobPath(id)}/resume`, { body: state === null ? {} : { state } });
   estimate = (question, signal) => this.#json("POST", "/v1/jobs:estimate", { body: question, signal });
   submit = (question) =>
     this.#json("POST", "/v1/jobs", { body: question, headers: { "Idempotency-Key": randomName() } });

@@ -11,6 +11,7 @@ import { el, put, setText, toggle } from "./dom.js";
 import { brief, duration, number, printable } from "./format.js";
 import { absolute, againPlace, comparePlace, jobPlace } from "./location.js";
 import { button, errorNote, loadingNote, panel } from "./panel.js";
+import { PausedPanel } from "./paused.js";
 import { planLine } from "./plan.js";
 import { Progress } from "./progress.js";
 import { stateBadge } from "./recent_jobs.js";
@@ -70,6 +71,7 @@ export class JobView {
     this.progress = new Progress();
     this.answer = new AnswerPanel({ jobId: id, onShow: show });
     this.conflicts = new ConflictsPanel({ jobId: id, onShow: show });
+    this.paused ??= new PausedPanel({ onResume: (state) => this.#resume(state) });
     this.usage = new UsagePanel();
     this.connection = new Connection(() => this.stream?.reconnect());
     this.document = new DocumentView({ fetchText: (start, end) => this.api.text(id, start, end) });
@@ -77,7 +79,7 @@ export class JobView {
     toggle(this.conflicts.host, false);
     put(this.host, this.#header(), this.#mapPanel(),
       el("div", { class: "job-columns" },
-        el("div", { class: "job-left" }, this.answer.host, this.conflicts.host, this.usage.host),
+        el("div", { class: "job-left" }, this.paused.host, this.answer.host, this.conflicts.host, this.usage.host),
         el("div", { class: "job-right" }, this.document.host)));
   }
 
@@ -135,6 +137,7 @@ export class JobView {
     this.ribbon.setChunks(run.chunks);
     this.tree.update(run);
     this.progress.update(run);
+    this.paused.update(run);
     this.answer.update(run, this.result, this.resultFailure);
     this.usage.update(run, this.result);
     this.#showFacts();
@@ -145,6 +148,7 @@ export class JobView {
     put(this.badge, stateBadge(state));
     this.#showActions(state);
     if (state === "completed") this.#fetchResult();
+    else if (state === "paused") announce("The run waits for you.", true);
     else if (TERMINAL.has(state)) announce(`The run was ${state}.`, true);
   }
 
@@ -199,6 +203,16 @@ export class JobView {
 
   async #retry() {
     await this.api.retry(this.id);
+    await this.#openAgain();
+  }
+
+  async #resume(state) {
+    const over = TERMINAL.has(this.run.state); // of a paused run the stream is still open
+    await this.api.resume(this.id, state);
+    if (over) await this.#openAgain();
+  }
+
+  async #openAgain() {
     this.stream.stop();
     clearInterval(this.clock);
     this.drawnState = null;

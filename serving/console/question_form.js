@@ -15,12 +15,13 @@ export class QuestionForm {
     this.chunkTokens = el("input", { id: "chunk-tokens", type: "number", min: "64", step: "1", placeholder: "the model's own" });
     this.mostTokens = el("input", { id: "most-tokens", type: "number", min: "1", step: "1", placeholder: "no limit" });
     this.mostMinutes = el("input", { id: "most-minutes", type: "number", min: "1", step: "1", placeholder: "no limit" });
+    this.pauseBefore = el("input", { id: "pause-before", type: "text", maxlength: "64", placeholder: "e.g. reduce" });
     this.host = el("div", { class: "question-form" },
       labelled("Question", this.question),
       el("div", { class: "field-row" }, labelled("Task", this.task), withStrategy && labelled("Strategy", this.strategy)),
       this.choicesField,
-      el("details", { class: "more" }, el("summary", {}, "Limits"),
-        el("div", { class: "field-row" }, labelled("Tokens per chunk", this.chunkTokens), labelled("Tokens at most", this.mostTokens), labelled("Minutes at most", this.mostMinutes))));
+      el("details", { class: "more" }, el("summary", {}, "Limits and pauses"),
+        el("div", { class: "field-row" }, labelled("Tokens per chunk", this.chunkTokens), labelled("Tokens at most", this.mostTokens), labelled("Minutes at most", this.mostMinutes), withStrategy && labelled("Pause before step", this.pauseBefore))));
     toggle(this.choicesField, false);
     this.task.addEventListener("change", () => toggle(this.choicesField, this.task.value === "multiple_choice"));
     this.host.addEventListener("input", onChange);
@@ -58,6 +59,8 @@ export class QuestionForm {
     if (this.mostTokens.value) limits.tokens = Number(this.mostTokens.value);
     if (this.mostMinutes.value) limits.wall_time_s = Number(this.mostMinutes.value) * 60;
     if (Object.keys(limits).length) body.limits = limits;
+    const step = this.pauseBefore.value.trim();
+    if (step) body.pause_before = step;
     return { body };
   }
 }

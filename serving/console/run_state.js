@@ -17,6 +17,7 @@ export function newRun() {
     provisionals: [],
     warnings: [],
     error: null,
+    paused: null,
     startedAt: null,
     endedAt: null,
   };
@@ -35,6 +36,7 @@ const APPLY = {
     run.startedAt ??= at;
     for (const stage of run.stages.values()) stage.pace = { paid: stage.done - stage.journal, at }; // time lost between attempts is no pace
   },
+  "job.paused": (run, data, at) => Object.assign(run, { state: "paused", paused: data, endedAt: at }),
   "job.completed": (run, data, at) => Object.assign(run, { state: "completed", endedAt: at }),
   "job.failed": (run, data, at) => Object.assign(run, { state: "failed", error: data.error ?? null, endedAt: at }),
   "job.cancelled": (run, data, at) => Object.assign(run, { state: "cancelled", endedAt: at }),

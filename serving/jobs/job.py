@@ -9,10 +9,14 @@ from typing import Any, Literal
 
 
 class JobState(StrEnum):
-    """Where a job is in its life: queued → running → one of `TERMINAL`; `retry` leads back to queued."""
+    """Where a job is in its life: queued → running → one of `TERMINAL`; `retry` leads back to queued.
+
+    A job that was asked to stop before a step is paused there; `resume` leads back to queued.
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -22,7 +26,8 @@ TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 
 NEXT: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED}),
-    JobState.RUNNING: frozenset({JobState.QUEUED, *TERMINAL}),  # queued: its runner gave it back
+    JobState.RUNNING: frozenset({JobState.QUEUED, JobState.PAUSED, *TERMINAL}),  # queued: its runner gave it back
+    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),  # by `resume`
     JobState.COMPLETED: frozenset(),
     JobState.FAILED: frozenset({JobState.QUEUED}),  # by `retry`
     JobState.CANCELLED: frozenset({JobState.QUEUED}),  # by `retry`
@@ -55,6 +60,19 @@ class DocumentRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepEdit:
+    """What a person put in the place of the state before a step."""
+
+    step: int
+    """Its number in the run, from 1."""
+    before: str
+    """The step's name."""
+    was: str
+    """The state as the run had it, as JSON (`pipeline.state_json`)."""
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
     """What a job is asked. JSON in the database; every field has a default, so old rows stay readable."""
 
@@ -71,6 +89,11 @@ class JobRequest:
     """Fields of `pipeline.run.Limits` (calls, tokens, wall_time_s)."""
     on_chunk_error: Literal["continue", "strict"] = "continue"
     """Strict: a chunk that failed for good fails the job."""
+    pause_before: str = ""
+    """Name of a step: the job is paused before the next one of this name that nobody has looked at."""
+    looked_at: int = 0
+    """Number of the last step at which a person let the job go on."""
+    edits: tuple[StepEdit, ...] = ()
     messages: tuple[Mapping[str, str], ...] = ()
     """Of a chat: role and content, in order."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -146,7 +169,7 @@ class EventRecord:
     """1, 2, 3, ... without gaps within a job."""
     kind: str
     """job.queued, job.started, plan, split, stage.started, call.finished, chunk.gated, chunk.mapped, collapsed,
-    provisional, warning, job.completed, job.failed, job.cancelled."""
+    provisional, warning, job.paused, job.completed, job.failed, job.cancelled."""
     data: Mapping[str, Any]
     created_unix_s: float
 

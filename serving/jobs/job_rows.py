@@ -17,6 +17,7 @@ from serving.jobs.job import (
     JobState,
     Lane,
     RunnerStatus,
+    StepEdit,
 )
 
 
@@ -48,6 +49,7 @@ def document_from(raw: Mapping[str, Any]) -> DocumentRef:
 def request_from(text: str) -> JobRequest:
     fields = _known(JobRequest, json.loads(text))
     fields["documents"] = tuple(document_from(raw) for raw in fields.get("documents", ()))
+    fields["edits"] = tuple(StepEdit(**_known(StepEdit, raw)) for raw in fields.get("edits", ()))
     for name in ("choices", "messages"):
         fields[name] = tuple(fields.get(name, ()))
     return JobRequest(**fields)

@@ -19,6 +19,7 @@ from typing import Any
 from pipeline.answer import Answer
 from pipeline.errors import CapacityError, InternalError, LeaseLost, LongfoldError
 from pipeline.events import CallEnded, Event, Planned
+from pipeline.steps import RunPaused
 from serving.jobs.event_records import EventRecorder, progress_record
 from serving.jobs.job import Claim, JobState, NewEvent
 from serving.jobs.job_store import JobStore
@@ -171,6 +172,8 @@ class JobRun:
         """End the job as its work went; work that was complete before it was stopped counts as complete."""
         if isinstance(outcome, Mapping):
             await self._finish(JobState.COMPLETED, result=outcome)
+        elif isinstance(outcome, RunPaused):
+            await self._insist(lambda: self._bench.store.pause(self.claim, outcome.checkpoint))
         elif isinstance(outcome, Exception):
             await self._finish(JobState.FAILED, error=self._error_record(outcome))
         elif self._stop is Stop.CANCELLED:

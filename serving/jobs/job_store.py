@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from ulid import ULID
 
-from pipeline.errors import IdempotencyMismatch, Overloaded, WrongState
+from pipeline.errors import IdempotencyMismatch, Overloaded, StateInvalid, WrongState
 from serving.jobs import budgets
-from serving.jobs.job import NEXT, TERMINAL, EventRecord, Job, JobState, NewEvent, NewJob
+from serving.jobs.job import NEXT, TERMINAL, EventRecord, Job, JobRequest, JobState, NewEvent, NewJob, StepEdit
 from serving.jobs.job_rows import event_from, job_from, to_json
 from serving.jobs.lease_watch import LEASE_S, LeaseWatch
-from serving.jobs.leased_jobs import LeasedJobs, end_job, insert_events
+from serving.jobs.leased_jobs import PAUSED_KIND, LeasedJobs, end_job, insert_events
 from serving.jobs.schema import events, job_documents, jobs, totals
 
 __all__ = ["LEASE_S", "MOST_QUEUED", "JobStore", "LeaseWatch"]
@@ -107,13 +108,13 @@ class JobStore(LeasedJobs):
             return {row.id: (row.last_seq, JobState(row.state)) for row in found}
 
     async def request_cancel(self, job_id: str, owner: str) -> Job | None:
-        """Queued → cancelled at once; running → its runner is told at its next beat; ended → as it is."""
+        """Queued or paused → cancelled at once; running → its runner is told at its next beat; ended → as it is."""
         mine = (jobs.c.id == job_id, jobs.c.owner == owner)
         async with self._database.write() as connection:
             row = await _locked(connection, *mine)
             if row is None:
                 return None
-            if row.state == JobState.QUEUED:
+            if row.state in (JobState.QUEUED, JobState.PAUSED):
                 await end_job(connection, row, JobState.CANCELLED, self._now())
             elif row.state == JobState.RUNNING:
                 await connection.execute(update(jobs).where(*mine).values(cancel_requested=True))
@@ -128,24 +129,47 @@ class JobStore(LeasedJobs):
             row = await _locked(connection, *mine)
             if row is None:
                 return None
-            if row.state == JobState.RUNNING or JobState.QUEUED not in NEXT[JobState(row.state)]:
+            if row.state not in (JobState.FAILED, JobState.CANCELLED):
                 raise WrongState(f"The job is {row.state}; only a failed or cancelled job can be tried again.")
-            await _refuse_if_full(connection)
-            fresh = dict.fromkeys(("started_unix_s", "finished_unix_s", "result", "error", "usage", "progress"))
-            await connection.execute(
-                update(jobs)
-                .where(*mine)
-                .values(
-                    **fresh,
-                    state=JobState.QUEUED,
-                    attempt=0,
-                    cancel_requested=False,
-                    last_seq=await insert_events(
-                        connection, job_id, row.last_seq, [NewEvent(kind="job.queued", data={"again": True})], now
-                    ),
-                    reserved_day=await budgets.reserve(connection, row.key_id, row.reserve_tokens, now),
-                )
-            )
+            await self._begin_again(connection, row, now)
+            return job_from(await _locked(connection, *mine))
+
+    async def _begin_again(self, connection: AsyncConnection, row: Any, now: float, **values: Any) -> None:
+        """An ended job back into the queue, with these values of its row besides."""
+        await _refuse_if_full(connection)
+        fresh = dict.fromkeys(("started_unix_s", "finished_unix_s", "result", "error", "usage", "progress"))
+        reserved_day = await budgets.reserve(connection, row.key_id, row.reserve_tokens, now)
+        await _queue(connection, row, now, **fresh, cancel_requested=False, reserved_day=reserved_day, **values)
+
+    async def paused_at(self, job_id: str) -> EventRecord | None:
+        """Where the job was paused the last time: step, before, state. The caller has checked whose job it is."""
+        wanted = select(*events.c).where(events.c.job_id == job_id, events.c.kind == PAUSED_KIND)
+        async with self._database.read() as connection:
+            found = await connection.execute(wanted.order_by(events.c.seq.desc()).limit(1))
+            row = found.one_or_none()
+        return event_from(row) if row is not None else None
+
+    async def resume(self, job_id: str, owner: str, state: str | None, pause_before: str) -> Job | None:
+        """Paused → queued, with `state` in the place of the one it was paused at, to the next `pause_before`.
+
+        So does a job that failed because an edited state did not fit. WrongState for all others.
+        """
+        mine = (jobs.c.id == job_id, jobs.c.owner == owner)
+        now, at = self._now(), await self.paused_at(job_id)
+        async with self._database.write() as connection:
+            row = await _locked(connection, *mine)
+            if row is None:
+                return None
+            job = job_from(row)
+            refused = job.state is JobState.FAILED and (job.error or {}).get("type") == StateInvalid.__name__
+            if at is None or not (job.state is JobState.PAUSED or refused):
+                raise WrongState(f"The job is {row.state}; only a paused job can be resumed.")
+            request = to_json(_go_on(job.request, at.data, state, pause_before))
+            if refused:
+                await _one_at_a_time(connection, owner)
+                await self._begin_again(connection, row, now, request=request)
+            else:
+                await _queue(connection, row, now, request=request)
             return job_from(await _locked(connection, *mine))
 
     async def delete(self, job_id: str, owner: str) -> bool:
@@ -172,6 +196,25 @@ class JobStore(LeasedJobs):
         async with self._database.read() as connection:
             found = await connection.execute(select(*totals.c))
             return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in found}
+
+
+def _go_on(request: JobRequest, at: Mapping[str, Any], state: str | None, pause_before: str) -> JobRequest:
+    """The request of a job that a person lets go on from where it was paused."""
+    edits = tuple(edit for edit in request.edits if edit.step != at["step"])
+    if state is not None:
+        was = json.dumps(at["state"])
+        edits += (StepEdit(step=at["step"], before=at["before"], was=was, state=state),)
+    return replace(request, pause_before=pause_before, looked_at=at["step"], edits=edits)
+
+
+async def _queue(connection: AsyncConnection, row: Any, now: float, **values: Any) -> None:
+    """Back into the queue, its attempts counted anew."""
+    assert JobState.QUEUED in NEXT[JobState(row.state)], f"{row.state} → queued"
+    queued = [NewEvent(kind="job.queued", data={"again": True})]
+    last_seq = await insert_events(connection, row.id, row.last_seq, queued, now)
+    await connection.execute(
+        update(jobs).where(jobs.c.id == row.id).values(state=JobState.QUEUED, attempt=0, last_seq=last_seq, **values)
+    )
 
 
 async def _one_at_a_time(connection: AsyncConnection, owner: str) -> None:

@@ -6,6 +6,7 @@ transaction: a holder that was overtaken while it slept can write nothing.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pipeline.errors import LeaseLost
+from pipeline.steps import Checkpoint
 from serving.jobs import budgets
 from serving.jobs.database import Database
 from serving.jobs.job import NEXT, TERMINAL, Claim, JobState, Lane, NewEvent, RunnerStatus
@@ -24,6 +26,7 @@ from serving.jobs.upsert import upsert
 
 Totals = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 """Metric name and sorted labels → value."""
+PAUSED_KIND = f"job.{JobState.PAUSED}"
 _FORGOTTEN_S = 86_400.0
 _KEYS_AT_ONCE = 5_000
 """Databases take some 32,000 values in a statement."""
@@ -185,6 +188,26 @@ class LeasedJobs:
                 update(jobs)
                 .where(jobs.c.id == claim.job.id)
                 .values(state=JobState.QUEUED, runner_id="", attempt=jobs.c.attempt - (0 if counted else 1))
+            )
+
+    async def pause(self, claim: Claim, checkpoint: Checkpoint) -> None:
+        """Leave a running job before a step until a person lets it go on; its budget stays reserved. Raises LeaseLost.
+
+        One that was to be cancelled is cancelled instead. The event has the state, so nothing else needs to keep it.
+        """
+        async with self._database.write() as connection:
+            row = await _held(connection, claim)
+            if row.cancel_requested:
+                await end_job(connection, row, JobState.CANCELLED, self._now())
+                return
+            told = {"step": checkpoint.number, "before": checkpoint.name, "state": json.loads(checkpoint.state)}
+            last_seq = await insert_events(
+                connection, claim.job.id, row.last_seq, [NewEvent(kind=PAUSED_KIND, data=told)], self._now()
+            )
+            await connection.execute(
+                update(jobs)
+                .where(jobs.c.id == claim.job.id)
+                .values(state=JobState.PAUSED, runner_id="", last_seq=last_seq)
             )
 
     async def report_runner(self, status: RunnerStatus) -> None:

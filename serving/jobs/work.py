@@ -20,6 +20,7 @@ from pipeline.model import Call, CallFailed, Completion
 from pipeline.run import Limits, Request
 from pipeline.token_budget import TokenBudget
 from serving.jobs.job import DocumentRef, Job, JobRequest
+from serving.jobs.job_steps import step_options
 from serving.jobs.ledger import stage_records
 from serving.render_answer import answer_record
 from serving.session import OpenModel, Session
@@ -40,12 +41,15 @@ class Documents(Protocol):
 async def run_strategy(
     job: Job, documents: Documents, session: Session, emit: Emit, *, owner: str
 ) -> tuple[Result, Answer]:
-    """Answer the job's question. Raises what the run raises, and the error of a chunk that must not fail."""
+    """Answer the job's question. Raises what the run raises, and the error of a chunk that must not fail.
+
+    Raises RunPaused before a step at which the job is to pause.
+    """
     request = pipeline_request(job.request)
     document = await documents.load_document(job.request.documents)
     # Splitting takes seconds for a book. Here it is done beside the event loop, and `ask` finds it done.
     plan = await asyncio.to_thread(session.model.plan, document, request)
-    answer = await session.ask(document, request, emit, owner=owner, run_id=job.id)
+    answer = await session.ask(document, request, emit, owner=owner, run_id=job.id, steps=step_options(job))
     _refuse_failures(answer, strict=job.request.on_chunk_error == "strict")
     result = answer_record(answer, document) | {
         "usage_by_stage": stage_records(answer.usage),

@@ -79,6 +79,35 @@ async def test_a_reload_in_the_middle_restores_what_was_there(
     await final_answer(page)
 
 
+async def test_a_run_waits_for_a_person_and_goes_on_with_what_was_changed(
+    serve: ServeConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    console = await serve(reader())
+    page = await open_page(console.url)
+    await page.set_input_files("#file-field", write_story(tmp_path, {40: FACT}))
+    await page.locator(".file input:checked").wait_for()
+    await page.locator("#question").fill("Who was the harbour master?")
+    await page.get_by_text("Limits and pauses").click()
+    await page.locator("#strategy").select_option("mapreduce")
+    await page.locator("#pause-before").fill("reduce")
+    await page.get_by_role("button", name="Plan", exact=True).click()
+    await page.get_by_role("button", name="Run", exact=True).click()
+
+    state = page.locator("#paused-state")
+    await expect(state).to_have_value(re.compile('"answer": "Ada Quill"'))
+    await expect(page.locator(".job-head .badge")).to_have_text("paused")
+    found = await state.input_value()
+    for wrong, told in (("{", "JSON"), (found.replace('"answer"', '"answr"'), "answr")):
+        await state.fill(wrong)
+        await page.get_by_role("button", name="Go on").click()
+        await expect(page.locator("[role=alert]").first).to_contain_text(told)
+    await expect(state).to_have_value(re.compile("answr"))  # what was written is still there
+    await state.fill(found.replace('"answer": "Ada Quill"', '"answer": "Berta Lund"'))
+    await page.get_by_role("button", name="Go on").click()
+    assert (await final_answer(page)).startswith("Berta Lund")
+    await expect(state).to_be_hidden()
+
+
 async def test_both_sides_of_a_conflict_are_shown_with_their_quotes(
     serve: ServeConsole, open_page: OpenPage, tmp_path: Path
 ) -> None:
