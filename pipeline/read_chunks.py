@@ -60,9 +60,8 @@ class Reading:
 
     @property
     def gated(self) -> bool:
-        gate = self.run.resources.gate
-        wanted = self.run.request.use_gate and gate.enabled and self.run.task.gated
-        return wanted and len(self.run.chunks) > gate.keep_at_least
+        """Also where the gate would keep every chunk: a finding is judged by its chunk's score."""
+        return self.run.request.use_gate and self.run.resources.gate.enabled and self.run.task.gated
 
     async def read_all(self) -> None:
         """Read every chunk once; each is resolved on the frontier when this returns."""

@@ -43,7 +43,7 @@ class MapReduce:
         tokens = sum(len(chunk.numbered_token_ids) for chunk in chunks)
         header = len(task.header.encode(resources.tokenizer, {}))
         read = tokens + len(chunks) * (header + len(question_ids) + 200)
-        gated = request.use_gate and resources.gate.enabled and task.gated and len(chunks) > 1
+        gated = request.use_gate and resources.gate.enabled and task.gated
         collapses = 2 * len(chunks) * RENDERED_TOKENS // resources.budget.context_tokens
         again = min(len(chunks) - 1, resources.gate.keep_at_least) if task.decisive else 0  # along a clue
         supports = len(chunks) + again if task.supported and request.use_support_check else 0

@@ -198,12 +198,16 @@ async def test_the_plan_bounds_the_calls() -> None:
     assert len(model.calls) <= planned.calls
 
 
-async def test_a_document_of_one_chunk_is_read_directly() -> None:
+@pytest.mark.parametrize("paragraphs", [1, 2])
+async def test_where_the_gate_keeps_every_chunk_its_score_still_counts(paragraphs: int) -> None:
+    """A fitted intercept makes up for the level of the scores: without the gate's, nothing would be kept."""
     model = ScriptedModel(reader())
-    resources = make_resources(dispatcher=InlineDispatcher(model))
-    answer = await ask(fact_document({0: FACT}, paragraphs=1), asking(), resources)
+    fitted = Calibration(intercept=-4.5, gate=0.7, support=0.8, words=0.4, keep_probability=0.5)
+    resources = replace(make_resources(dispatcher=InlineDispatcher(model)), calibration=fitted)
+    answer = await ask(fact_document({0: FACT}, paragraphs=paragraphs), asking(), resources)
     assert answer.text == "Odalys Brand"
-    assert {call.stage for call in model.calls} == {Stage.MAP, Stage.SUPPORT}
+    chunks = answer.coverage.chunks
+    assert sum(call.stage is Stage.GATE for call in model.calls) == chunks <= 2
 
 
 async def test_the_second_question_shares_header_and_chunk_with_the_first() -> None:
