@@ -10,8 +10,10 @@ from benchmarks.svg_page import svg_page, svg_text
 _CELL_WIDTH, _CELL_HEIGHT = 64, 28
 _LEFT, _TOP = 90, 70
 _PANEL_GAP = 60
-_LEAST_WIDTH = 560
-"""Room for the title over a narrow grid."""
+_LEAST_WIDTH = 280
+"""Of a panel: room for its title over a narrow grid."""
+_PAGE_WIDTH = 1120
+"""What panels beside one another may take, in pairs."""
 _LOW, _HIGH = (253, 231, 200), (8, 64, 129)
 """Light to dark, so that the order survives grey printing and colour blindness."""
 
@@ -28,27 +30,29 @@ class Panel:
 
 
 def draw_panels(title: str, panels: Sequence[Panel], column_axis: str, row_axis: str) -> str:
-    """Panels below one another."""
-    width = max(_LEAST_WIDTH, _LEFT + max(len(panel.columns) for panel in panels) * _CELL_WIDTH + 20)
-    parts: list[str] = [svg_text(_LEFT, 24, title, size=16)]
-    top = _TOP
-    for panel in panels:
-        parts += _draw_panel(panel, top, column_axis, row_axis)
-        top += len(panel.rows) * _CELL_HEIGHT + _PANEL_GAP + 20
-    return svg_page(width, top, parts)
+    """Panels in rows of two or four, as the page takes them: callers give two of each thing."""
+    wide = max(_LEAST_WIDTH, _LEFT + max(len(panel.columns) for panel in panels) * _CELL_WIDTH + 20)
+    high = max(len(panel.rows) for panel in panels) * _CELL_HEIGHT + _PANEL_GAP + 20
+    across = 4 if 4 * wide <= _PAGE_WIDTH and len(panels) > 2 else 2
+    parts: list[str] = [svg_text(12, 24, title, size=16)]
+    for place, panel in enumerate(panels):
+        x, y = place % across * wide, _TOP + place // across * high
+        parts += _draw_panel(panel, x, y, column_axis, row_axis)
+    return svg_page(across * wide, _TOP + -(-len(panels) // across) * high, parts)
 
 
-def _draw_panel(panel: Panel, top: int, column_axis: str, row_axis: str) -> list[str]:
-    parts = [svg_text(_LEFT, top - 24, panel.title, size=13), svg_text(4, top - 6, row_axis)]
+def _draw_panel(panel: Panel, left: int, top: int, column_axis: str, row_axis: str) -> list[str]:
+    grid = left + _LEFT
+    parts = [svg_text(left + 12, top - 24, panel.title, size=13), svg_text(left + 12, top - 6, row_axis)]
     for across, column in enumerate(panel.columns):
-        x = _LEFT + across * _CELL_WIDTH
+        x = grid + across * _CELL_WIDTH
         parts.append(svg_text(x + _CELL_WIDTH // 2, top - 6, column, anchor="middle"))
         for down, row in enumerate(panel.rows):
             parts += _cell(x, top + down * _CELL_HEIGHT, panel.values.get((column, row)))
     for down, row in enumerate(panel.rows):
-        parts.append(svg_text(_LEFT - 8, top + down * _CELL_HEIGHT + 18, row, anchor="end"))
+        parts.append(svg_text(grid - 8, top + down * _CELL_HEIGHT + 18, row, anchor="end"))
     below = top + len(panel.rows) * _CELL_HEIGHT + 16
-    return [*parts, svg_text(_LEFT, below, f"{column_axis}; grey: not scored")]
+    return [*parts, svg_text(left + 12, below, f"{column_axis}; grey: not scored")]
 
 
 def _cell(x: int, y: int, value: float | None) -> list[str]:
