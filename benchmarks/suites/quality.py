@@ -60,5 +60,13 @@ SUITE = Suite(
     run=run,
     report=report,
     picture=picture,
-    quick=Options(model="", quick=True, documents=1, tokens=5_000, questions=6, languages=("en",)),
+    quick=Options(
+        model="",
+        quick=True,
+        documents=1,
+        tokens=3_000,
+        questions=3,
+        languages=("en",),
+        strategies=("mapreduce", "refine", "truncate"),
+    ),
 )
