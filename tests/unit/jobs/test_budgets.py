@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from pipeline.errors import QuotaExceeded
+from pipeline.steps import Checkpoint
 from serving.jobs.database import Database
 from serving.jobs.job import JobState
 from serving.jobs.job_store import JobStore
@@ -117,6 +118,26 @@ async def test_a_queued_job_that_is_cancelled_costs_no_tokens_and_its_retry_does
     assert (await keys.remaining(key)).tokens == 0
     with pytest.raises(QuotaExceeded):
         await submit(store, key_id=key.id, reserve_tokens=1)
+
+
+@pytest.mark.parametrize("paused", [True, False])
+async def test_what_a_waiting_job_used_before_is_paid_for_when_it_is_cancelled(
+    store: JobStore, keys: KeyStore, *, paused: bool
+) -> None:
+    key = await make_key(keys, tokens_per_day=1000)
+    job = await submit(store, key_id=key.id, reserve_tokens=900)
+    held = await claim(store)
+    usage = {"map": {"prompt_tokens": 200, "output_tokens": 30}}
+    await store.append(held, [], progress={"usage": usage})
+    if paused:
+        await store.pause(held, Checkpoint(number=1, name="reduce", state="{}"))
+    else:
+        await store.release(held)
+    assert (await keys.remaining(key)).tokens == 100, "it stays reserved while the job waits"
+    cancelled = await store.request_cancel(job.id, OWNER)
+    assert cancelled is not None
+    assert cancelled.usage == usage
+    assert (await keys.remaining(key)).tokens == 770
 
 
 async def test_a_retry_beyond_the_budget_leaves_the_job_as_it_was(store: JobStore, keys: KeyStore) -> None:

@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import update
 
 from pipeline.errors import IdempotencyMismatch, Overloaded, WrongState
+from pipeline.steps import Checkpoint
 from serving.jobs import job_store
 from serving.jobs.database import Database
-from serving.jobs.job import NEXT, TERMINAL, Claim, DocumentRef, Job, JobRequest, JobState, Lane, NewEvent
+from serving.jobs.job import NEXT, TERMINAL, Claim, DocumentRef, Job, JobRequest, JobState, Lane, NewEvent, StepEdit
 from serving.jobs.job_rows import request_from, to_json
 from serving.jobs.job_store import ATTACH_S, JobStore, LeaseWatch
 from serving.jobs.schema import jobs
@@ -141,6 +142,8 @@ async def _bring_to(store: JobStore, state: JobState) -> tuple[Job, Claim | None
         await store.finish(held, state, error={"type": "X"})
     elif state is JobState.CANCELLED:
         await store.finish(held, state)
+    elif state is JobState.PAUSED:
+        await store.pause(held, Checkpoint(number=2, name="reduce", state='{"findings": []}'))
     return job, held
 
 
@@ -149,7 +152,7 @@ async def test_cancel_from_every_state(store: JobStore, state: JobState) -> None
     job, held = await _bring_to(store, state)
     after = await store.request_cancel(job.id, OWNER)
     assert after is not None
-    assert after.state == (JobState.CANCELLED if state is JobState.QUEUED else state)
+    assert after.state == (JobState.CANCELLED if state in (JobState.QUEUED, JobState.PAUSED) else state)
     assert after.cancel_requested == (state is JobState.RUNNING)
     if state is JobState.RUNNING:
         assert held is not None
@@ -170,6 +173,31 @@ async def test_retry_from_every_state(store: JobStore, state: JobState) -> None:
         with pytest.raises(WrongState, match=state.value):
             await store.retry(job.id, OWNER)
         assert await state_of(store, job.id) is state
+
+
+@pytest.mark.parametrize("state", JobState)
+async def test_resume_from_every_state(store: JobStore, state: JobState) -> None:
+    job, _ = await _bring_to(store, state)
+    if state is JobState.PAUSED:
+        again = await store.resume(job.id, OWNER, '{"findings": [1]}', "reduce")
+        assert again is not None
+        assert (again.state, again.request.pause_before, again.request.looked_at) == (JobState.QUEUED, "reduce", 2)
+        assert again.request.edits == (
+            StepEdit(step=2, before="reduce", was='{"findings": []}', state='{"findings": [1]}'),
+        )
+        assert (await claim(store)).job.attempt == 1, "attempts are counted anew"
+    else:
+        with pytest.raises(WrongState, match="only a paused job"):
+            await store.resume(job.id, OWNER, None, "")
+        assert await state_of(store, job.id) is state
+
+
+async def test_a_job_that_was_to_be_cancelled_is_not_paused(store: JobStore) -> None:
+    job, held = await _bring_to(store, JobState.RUNNING)
+    assert held is not None
+    await store.request_cancel(job.id, OWNER)
+    await store.pause(held, Checkpoint(number=1, name="reduce", state="{}"))
+    assert await state_of(store, job.id) is JobState.CANCELLED
 
 
 @pytest.mark.parametrize("state", JobState)
