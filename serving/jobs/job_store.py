@@ -202,7 +202,7 @@ class JobStore(LeasedJobs):
 def _go_on(request: JobRequest, at: Mapping[str, Any], state: str | None, pause_before: str) -> JobRequest:
     """The request of a job that a person lets go on from where it was paused."""
     edits = tuple(edit for edit in request.edits if edit.step != at["step"])
-    if state is not None:
+    if state is not None and json.loads(state) != at["state"]:  # sent back as it was, it is no edit
         was = json.dumps(at["state"])
         edits += (StepEdit(step=at["step"], before=at["before"], was=was, state=state),)
     return replace(request, pause_before=pause_before, looked_at=at["step"], edits=edits)

@@ -192,6 +192,13 @@ async def test_resume_from_every_state(store: JobStore, state: JobState) -> None
         assert await state_of(store, job.id) is state
 
 
+async def test_a_state_that_is_sent_back_as_it_was_is_no_edit(store: JobStore) -> None:
+    job, _ = await _bring_to(store, JobState.PAUSED)
+    again = await store.resume(job.id, OWNER, '{"findings":[]}', "")
+    assert again is not None
+    assert (again.request.edits, again.request.looked_at) == ((), 2)
+
+
 async def test_a_job_that_was_to_be_cancelled_is_not_paused(store: JobStore) -> None:
     job, held = await _bring_to(store, JobState.RUNNING)
     assert held is not None
