@@ -70,6 +70,13 @@ class Collapse:
             )
         return room
 
+    def render(self, findings: Sequence[Finding]) -> Sequence[int]:
+        """Numbered from 1, as they stand in a prompt."""
+        tokenizer = self.resources.tokenizer
+        return join_rendered(
+            [render_finding(one, n, self.chunks, tokenizer) for n, one in enumerate(findings, start=1)], tokenizer
+        )
+
     def size_tokens(self, finding: Finding) -> int:
         """As rendered under the longest label, with its separator. Asked for more than once, rendered once."""
         if finding not in self._sizes:
@@ -206,8 +213,7 @@ def spread_evidence(evidence: Sequence[Evidence], most: int) -> tuple[Evidence, 
 
 def _collapse_call(group: list[Finding], collapse: Collapse) -> Call:
     tokenizer, task = collapse.resources.tokenizer, collapse.task
-    rendered = [render_finding(f, n, collapse.chunks, tokenizer) for n, f in enumerate(group, start=1)]
-    values = {"question": collapse.question_ids, "findings": join_rendered(rendered, tokenizer)}
+    values = {"question": collapse.question_ids, "findings": collapse.render(group)}
     schema = object_schema(
         findings=number_list(len(group), MOST_NAMED), rationale=TEXT, answer=TEXT, confidence=CONFIDENCE
     )

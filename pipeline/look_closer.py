@@ -17,7 +17,7 @@ from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.read_chunks import Reading, ask_more
 from pipeline.reduce_findings import Conclusion, reduce_findings
-from pipeline.render_findings import ANSWER_TOKENS, join_rendered, render_finding
+from pipeline.render_findings import ANSWER_TOKENS
 from pipeline.structured_output import TEXT, number_list, object_schema, parse_fields
 
 DOUBTFUL_PROBABILITY = 0.5
@@ -102,8 +102,7 @@ def _wish_call(findings: Sequence[Finding], conclusion: Conclusion, collapse: Co
             break
         shown.append(finding)
     shown.sort(key=lambda finding: finding.chunk_indices)
-    rendered = [render_finding(one, n, collapse.chunks, tokenizer) for n, one in enumerate(shown, start=1)]
-    prompt = task.reread.encode(tokenizer, {**values, "findings": join_rendered(rendered, tokenizer)})
+    prompt = task.reread.encode(tokenizer, {**values, "findings": collapse.render(shown)})
     schema = object_schema(look_for=TEXT, parts=number_list(collapse.chunks, MOST_PARTS))
     sampling = Sampling(max_output_tokens=_OUTPUT_TOKENS, json_schema=schema)
     return collapse.resources.budget.prove(

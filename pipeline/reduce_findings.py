@@ -11,7 +11,6 @@ from pipeline.complete_parsed import complete_one
 from pipeline.finding import Evidence, Finding
 from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
-from pipeline.render_findings import join_rendered, render_finding
 from pipeline.settle_conflict import find_rivals, settle
 from pipeline.structured_output import TEXT, answer_schema, number_list, object_schema, parse_fields
 from pipeline.words import same_answer
@@ -115,8 +114,7 @@ def _speaks_against(finding: Finding, answer: str) -> bool:
 
 def _reduce_call(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str]) -> Call:
     tokenizer, task = collapse.resources.tokenizer, collapse.task
-    rendered = [render_finding(f, n, collapse.chunks, tokenizer) for n, f in enumerate(findings, start=1)]
-    values = {"question": collapse.question_ids, "findings": join_rendered(rendered, tokenizer)}
+    values = {"question": collapse.question_ids, "findings": collapse.render(findings)}
     named = number_list(len(findings), MOST_NAMED)
     fields = {"findings": named, "explanation": TEXT, "answer": answer_schema(letters, may_be_empty=False)}
     schema = object_schema(**{name: fields[name] for name in task.reduce_fields})

@@ -115,8 +115,7 @@ class JobStore(LeasedJobs):
             if row is None:
                 return None
             if row.state in (JobState.QUEUED, JobState.PAUSED):
-                usage = (job_from(row).progress or {}).get("usage")  # what was used before it came to wait is paid for
-                await end_job(connection, row, JobState.CANCELLED, self._now(), usage=usage)
+                await end_job(connection, row, JobState.CANCELLED, self._now())
             elif row.state == JobState.RUNNING:
                 await connection.execute(update(jobs).where(*mine).values(cancel_requested=True))
             return job_from(await _locked(connection, *mine))

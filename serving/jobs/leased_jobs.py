@@ -179,35 +179,25 @@ class LeasedJobs:
 
         Its attempts are counted to find the job that ends its runners; `counted` says that this one belongs to them.
         """
-        async with self._database.write() as connection:
-            row = await _held(connection, claim)
-            if row.cancel_requested:
-                await end_job(connection, row, JobState.CANCELLED, self._now())
-                return
-            await connection.execute(
-                update(jobs)
-                .where(jobs.c.id == claim.job.id)
-                .values(state=JobState.QUEUED, runner_id="", attempt=jobs.c.attempt - (0 if counted else 1))
-            )
+        await self._leave(claim, [], state=JobState.QUEUED, attempt=jobs.c.attempt - (0 if counted else 1))
 
     async def pause(self, claim: Claim, checkpoint: Checkpoint) -> None:
         """Leave a running job before a step until a person lets it go on; its budget stays reserved. Raises LeaseLost.
 
         One that was to be cancelled is cancelled instead. The event has the state, so nothing else needs to keep it.
         """
+        told = {"step": checkpoint.number, "before": checkpoint.name, "state": json.loads(checkpoint.state)}
+        await self._leave(claim, [NewEvent(kind=PAUSED_KIND, data=told)], state=JobState.PAUSED)
+
+    async def _leave(self, claim: Claim, events: Sequence[NewEvent], **values: Any) -> None:
         async with self._database.write() as connection:
             row = await _held(connection, claim)
             if row.cancel_requested:
                 await end_job(connection, row, JobState.CANCELLED, self._now())
                 return
-            told = {"step": checkpoint.number, "before": checkpoint.name, "state": json.loads(checkpoint.state)}
-            last_seq = await insert_events(
-                connection, claim.job.id, row.last_seq, [NewEvent(kind=PAUSED_KIND, data=told)], self._now()
-            )
+            last_seq = await insert_events(connection, claim.job.id, row.last_seq, events, self._now())
             await connection.execute(
-                update(jobs)
-                .where(jobs.c.id == claim.job.id)
-                .values(state=JobState.PAUSED, runner_id="", last_seq=last_seq)
+                update(jobs).where(jobs.c.id == claim.job.id).values(runner_id="", last_seq=last_seq, **values)
             )
 
     async def report_runner(self, status: RunnerStatus) -> None:
@@ -268,7 +258,12 @@ async def end_job(
     error: Mapping[str, Any] | None = None,
     usage: Mapping[str, Any] | None = None,
 ) -> None:
-    """Bring a job, whose row the caller holds, to its end: terminal event, budget, columns."""
+    """Bring a job, whose row the caller holds, to its end: terminal event, budget, columns.
+
+    Without `usage` it has used what it told of last: a job that waited when it was cancelled pays for what it had.
+    """
+    if usage is None and row.progress:
+        usage = json.loads(row.progress).get("usage")
     assert state in NEXT[JobState(row.state)], f"{row.state} → {state}"
     data = {"state": state.value} | ({} if error is None else {"error": error})
     last_seq = await insert_events(

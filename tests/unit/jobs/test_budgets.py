@@ -140,6 +140,22 @@ async def test_what_a_waiting_job_used_before_is_paid_for_when_it_is_cancelled(
     assert (await keys.remaining(key)).tokens == 770
 
 
+@pytest.mark.parametrize("paused", [True, False])
+async def test_a_job_that_was_to_be_cancelled_when_it_was_left_has_paid_too(
+    store: JobStore, keys: KeyStore, *, paused: bool
+) -> None:
+    key = await make_key(keys, tokens_per_day=1000)
+    job = await submit(store, key_id=key.id, reserve_tokens=900)
+    held = await claim(store)
+    await store.append(held, [], progress={"usage": {"map": {"prompt_tokens": 200, "output_tokens": 30}}})
+    await store.request_cancel(job.id, OWNER)
+    if paused:
+        await store.pause(held, Checkpoint(number=1, name="reduce", state="{}"))
+    else:
+        await store.release(held)
+    assert (await keys.remaining(key)).tokens == 770
+
+
 async def test_a_retry_beyond_the_budget_leaves_the_job_as_it_was(store: JobStore, keys: KeyStore) -> None:
     key = await make_key(keys, tokens_per_day=100)
     job = await submit(store, key_id=key.id, reserve_tokens=60)
