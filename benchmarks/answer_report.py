@@ -90,12 +90,7 @@ def kind_lines(groups: Groups) -> list[str]:
 
 def draw_answers(header: Row, groups: Groups, prices: Sequence[str]) -> str:
     """Right answers of each way, and below them the means of what each question cost."""
-    right = {name: sum(row["verdict"] == "right" for row in rows) for name, rows in groups.items()}
-    bars = [
-        Bar(label=name, value=right[name] / len(rows), note=f"{right[name]} of {len(rows)}")
-        for name, rows in groups.items()
-    ]
-    panels = [BarPanel(title="right answers", full=1.0, bars=bars)]
+    panels = [right_panel(groups)]
     for price in prices:
         means = {
             name: statistics.fmean(values)
@@ -105,3 +100,20 @@ def draw_answers(header: Row, groups: Groups, prices: Sequence[str]) -> str:
         bars = [Bar(label=name, value=mean, note=f"{mean:,.0f}") for name, mean in means.items()]
         panels += [BarPanel(title=f"{price.replace('_', ' ')} per question", bars=bars)] if bars else []
     return draw_bars(f"{header['model']['name']}, commit {header['commit'][:12]}", panels)
+
+
+def right_panel(groups: Groups) -> BarPanel:
+    """The share of right answers of each way."""
+    bars = [
+        Bar(label=name, value=statistics.fmean(_is_right(row) for row in rows), note=right_of(rows))
+        for name, rows in groups.items()
+    ]
+    return BarPanel(title="right answers", full=1.0, bars=bars)
+
+
+def right_of(rows: Sequence[Row]) -> str:
+    return f"{sum(_is_right(row) for row in rows)} of {len(rows)}"
+
+
+def _is_right(row: Row) -> bool:
+    return bool(row["verdict"] == "right")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from benchmarks.question_set import MIX, BenchDocument, BenchItem, make_documents
 from benchmarks.results_file import ResultsFile, Row
@@ -14,6 +14,9 @@ from pipeline.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from benchmarks.serve_model import BenchModel
+
+
+Way = TypeVar("Way")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,12 @@ class Suite:
     """It measures what is around a model, with the scripted one only."""
     quick: Options
     """Sizes with which it ends within three minutes on a model of 135M and two cores; the model is ignored."""
+
+
+def take_turns(ways: Sequence[Way], number: int) -> list[Way]:
+    """All of them, the one first whose turn it is at question `number`: what comes later finds the cache warm."""
+    first = number % len(ways)
+    return [*ways[first:], *ways[:first]]
 
 
 def task_name(document: BenchDocument, item: BenchItem | None = None) -> str:

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import product
 
-from benchmarks.bench import Bench, Options, Suite
+from benchmarks.bench import Bench, Options, Suite, take_turns
 from benchmarks.heat_map import Panel, draw_panels
 from benchmarks.measured_run import MeasuredRun, measure_run, quoted_spans
 from benchmarks.needle_documents import NeedleDocument, make_needle_document
@@ -27,8 +27,7 @@ async def run(bench: Bench) -> None:
     documents = product(options.lengths, options.depths, range(options.repeats))
     async with bench.serve() as served:
         for number, (tokens, depth, repeat) in enumerate(documents):
-            first = number % len(strategies)
-            for strategy in (*strategies[first:], *strategies[:first]):
+            for strategy in take_turns(strategies, number):
                 key = f"{strategy}/{tokens}/{depth}/{repeat}"
                 if not bench.results.has(key):
                     made = make_needle_document(options.seed, tokens, depth, options.needles, repeat)

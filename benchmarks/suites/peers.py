@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.answer_report import difference_lines, group_rows
+from benchmarks.answer_report import difference_lines, group_rows, right_of, right_panel
 from benchmarks.bar_chart import Bar, BarPanel, draw_bars
-from benchmarks.bench import Bench, Options, Suite
+from benchmarks.bench import Bench, Options, Suite, take_turns
 from benchmarks.gateway_process import serve_gateway
 from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, BenchItem
@@ -45,7 +45,7 @@ async def run(bench: Bench) -> None:
         (document, item, way)
         for document in bench.documents(_KINDS)
         for number, item in enumerate(document.items)
-        for way in [*names[number % len(names) :], *names[: number % len(names)]]
+        for way in take_turns(names, number)
         if not bench.results.has(f"{way}/{item.id}")
     ]
     if not wanted:
@@ -152,7 +152,7 @@ def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]
     ]
     for way in dict.fromkeys([*groups, *(key.partition("/")[0] for key in failed)]):
         own = groups.get(way, [])
-        lines.append(f"{way:12} {_answers(own):>8} {_line(own, sum(key.startswith(f'{way}/') for key in failed))}")
+        lines.append(f"{way:12} {right_of(own):>8} {_line(own, sum(key.startswith(f'{way}/') for key in failed))}")
     remembered = sum(row["remembered_calls"] for row in rows)
     lines += [f"WARNING: {remembered} calls were remembered; their times mean nothing"] if remembered else []
     if "mapreduce" in groups:
@@ -163,13 +163,7 @@ def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]
 
 def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     groups = _in_order(rows)
-    panels = [
-        BarPanel(
-            title="right answers",
-            full=1.0,
-            bars=[Bar(label=way, value=_right(own) / len(own), note=_answers(own)) for way, own in groups.items()],
-        )
-    ]
+    panels = [right_panel(groups)]
     for title, first in (("seconds, first question on a document", True), ("seconds, later questions", False)):
         means = {way: _mean_seconds(own, first=first) for way, own in groups.items()}
         bars = [Bar(label=way, value=mean, note=f"{mean:.1f} s") for way, mean in means.items() if mean is not None]
@@ -193,14 +187,6 @@ def _line(rows: Sequence[Row], failed: int) -> str:
         f"{_mean(rows, 'prompt_tokens'):>14} {f'{statistics.fmean(computed):,.0f}' if rows else '-':>9} "
         f"{_mean(rows, 'output_tokens'):>7}"
     )
-
-
-def _answers(rows: Sequence[Row]) -> str:
-    return f"{_right(rows)} of {len(rows)}"
-
-
-def _right(rows: Sequence[Row]) -> int:
-    return sum(row["verdict"] == "right" for row in rows)
 
 
 def _mean_seconds(rows: Sequence[Mapping[str, Any]], *, first: bool) -> float | None:

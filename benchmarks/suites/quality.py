@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from benchmarks.answer_report import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
 from benchmarks.ask_questions import ask_item
-from benchmarks.bench import Bench, Options, Suite
+from benchmarks.bench import Bench, Options, Suite, take_turns
 from benchmarks.results_file import Row
 from benchmarks.variants import Variant
 from pipeline.strategies import STRATEGIES, find_strategy
@@ -25,8 +25,7 @@ async def run(bench: Bench) -> None:
     async with bench.serve() as served:
         for document in bench.documents(_KINDS):
             for number, item in enumerate(document.items):
-                first = number % len(variants)
-                for variant in [*variants[first:], *variants[:first]]:
+                for variant in take_turns(variants, number):
                     await ask_item(bench, served.resources, variant, document, item)
 
 
