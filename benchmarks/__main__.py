@@ -127,6 +127,12 @@ def _whole_numbers(value: str) -> tuple[int, ...]:
     return tuple(int(part) for part in _texts(value))
 
 
+def _yes_or_no(value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise ValueError(f"expected yes or no, not {value!r}")
+    return value == "yes"
+
+
 CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "seed": int,
     "documents": int,
@@ -134,6 +140,7 @@ CHANGEABLE: dict[str, Callable[[str], Any]] = {
     "questions": int,
     "rounds": int,
     "prompts": int,
+    "computed": _yes_or_no,
     "chunk_tokens": int,
     "lengths": _whole_numbers,
     "depths": _whole_numbers,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.bench import Bench, task_name
+from benchmarks.bench import Bench, take_turns, task_name
 from benchmarks.measured_run import MeasuredRun, measure_run, quoted_spans
 from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.score import score_answer, states_answer
@@ -21,6 +21,16 @@ async def ask_everything(bench: Bench, resources: Resources, variants: Sequence[
     for variant in variants:
         for document in bench.documents():
             for item in document.items:
+                await ask_item(bench, resources, variant, document, item)
+
+
+async def ask_in_turns(
+    bench: Bench, resources: Resources, variants: Sequence[Variant], documents: Sequence[BenchDocument]
+) -> None:
+    """Each question in all ways before the next, another way first each time: a slow minute favours none."""
+    for document in documents:
+        for number, item in enumerate(document.items):
+            for variant in take_turns(variants, number):
                 await ask_item(bench, resources, variant, document, item)
 
 
@@ -42,7 +52,7 @@ async def ask_item(
         return
     answer = measured.answer
     verdict = score_answer(item, answer.text, answer.found)
-    bench.results.add(key, **_row(variant, item, measured, verdict))
+    bench.results.add(key, first=item is document.items[0], **_row(variant, item, measured, verdict))
     bench.say(f"{key} {item.kind}: {verdict} {answer.text[:60]!r} {answer.probability:.2f}")
 
 

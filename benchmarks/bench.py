@@ -34,6 +34,8 @@ class Options:
     rounds: int = 7
     prompts: int = 64
     """Per round of `saturation`; of `load`: chats of each length per condition and round."""
+    computed: bool = False
+    """Of `ablation`: make every call, so that seconds mean something, instead of sharing calls between variants."""
     chunk_tokens: int | None = None
     variants: tuple[str, ...] = ()
     """Of `ask` and `ablation`; of `longcontext` the ways; empty for all."""

@@ -33,6 +33,11 @@ def _field(name: str) -> Metric:
     return read
 
 
+def _later_seconds(row: Row) -> float | None:
+    """Of questions on a document that was read before: the first depends on who asked it first."""
+    return _field("seconds")(row) if row.get("first") is False else None
+
+
 _FIELDS = (
     "lenient",
     "upstream",
@@ -50,6 +55,7 @@ _COSTS = ("calls", "prompt_tokens", "output_tokens")
 METRICS: Mapping[str, Metric] = {
     "right": _right,
     "right, evidence too": _right_and_stated,
+    "later_seconds": _later_seconds,
     **{name: _field(name) for name in (*_FIELDS, *_COSTS)},
 }
 

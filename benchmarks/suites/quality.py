@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.answer_report import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
-from benchmarks.ask_questions import ask_item
-from benchmarks.bench import Bench, Options, Suite, take_turns
+from benchmarks.ask_questions import ask_in_turns
+from benchmarks.bench import Bench, Options, Suite
 from benchmarks.results_file import Row
 from benchmarks.variants import Variant
 from pipeline.strategies import STRATEGIES, find_strategy
@@ -23,10 +23,7 @@ async def run(bench: Bench) -> None:
     names = bench.options.strategies or tuple(STRATEGIES)
     variants = [Variant(name=name, request={"strategy": name}) for name in names if find_strategy(name)]
     async with bench.serve() as served:
-        for document in bench.documents(_KINDS):
-            for number, item in enumerate(document.items):
-                for variant in take_turns(variants, number):
-                    await ask_item(bench, served.resources, variant, document, item)
+        await ask_in_turns(bench, served.resources, variants, bench.documents(_KINDS))
 
 
 def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:

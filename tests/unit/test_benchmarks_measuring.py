@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app, change_options
 from benchmarks.bench import Options
 from benchmarks.fit_calibration import fit_calibration
+from benchmarks.pair_rows import METRICS
 from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
 from benchmarks.statistics import (
     auc,
@@ -165,10 +166,11 @@ def test_only_a_file_with_the_same_settings_is_resumed(tmp_path: Path) -> None:
 
 
 def test_sizes_are_changed_by_name_and_nothing_else_is() -> None:
-    changed = change_options(Options(model="m"), ["tokens=5000", "variants=default,no_gate"])
+    changed = change_options(Options(model="m"), ["tokens=5000", "variants=default,no_gate", "computed=yes"])
     assert changed.tokens == 5000
     assert changed.variants == ("default", "no_gate")
-    for wrong in ("model=x", "tokens", "tokens=many"):
+    assert changed.computed
+    for wrong in ("model=x", "tokens", "tokens=many", "computed=perhaps"):
         with pytest.raises(SettingInvalid):
             change_options(Options(model="m"), [wrong])
 
@@ -189,3 +191,26 @@ def test_a_suite_measures_reports_and_resumes(name: str, tmp_path: Path, monkeyp
     assert summary["unscored"] == 0
     again = CliRunner().invoke(app, [*command, "--resume"])
     assert json.loads(again.stdout.strip().splitlines()[-1]) == summary
+
+
+@pytest.mark.parametrize(
+    ("computed", "order"), [("no", "default default other other"), ("yes", "default other other default")]
+)
+def test_variants_take_turns_where_every_call_is_computed(
+    computed: str, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds of a variant that always comes second would be those of a document that another has read."""
+    monkeypatch.setenv("LONGFOLD_CACHE_DIR", str(tmp_path / "cache"))
+    command = ["run", "ablation", "--quick", "--model", "scripted", "--out", str(tmp_path), "--set", "tokens=2000"]
+    command += ["--set", "variants=document_order", "--set", f"computed={computed}"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    rows = read_results(next(tmp_path.glob("ablation-*.jsonl")))[1]
+    assert [row["variant"].replace("document_order", "other") for row in rows] == order.split()
+    assert [row["first"] for row in rows if row["variant"] == "default"] == [True, False]
+
+
+def test_seconds_of_a_first_question_are_not_compared() -> None:
+    """Whoever is first on a document pays for its reading."""
+    first, later = ({"first": first, "seconds": 9.0} for first in (True, False))
+    assert METRICS["later_seconds"](first) is None
+    assert METRICS["later_seconds"](later) == 9.0
