@@ -15,8 +15,8 @@ UNFITTED_WORDS = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """logit P(right) = intercept + gate·g + support·s + words·(w − 3), scores clipped to ±`clip_nats`.
+class Weights:
+    """logit P(right) = intercept + gate·g + support·s + words·(w − 3).
 
     The defaults are for a model that was never fitted: the words count as they stand, the scores a little.
     """
@@ -25,6 +25,17 @@ class Calibration:
     gate: float = 0.2
     support: float = 0.5
     words: float = UNFITTED_WORDS
+
+    def weigh(self, *, gate: float, support: float, words: float) -> float:
+        """The probability."""
+        logit = self.intercept + self.gate * gate + self.support * support + self.words * (words - 3)
+        return 1.0 / (1.0 + math.exp(-logit))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration(Weights):
+    """The weights of a model, and what else decides over a finding; scores are clipped to ±`clip_nats`."""
+
     clip_nats: float = 8.0
     unlocated_cap: float = 0.2
     """Highest probability of a finding none of whose quotes stands in the document."""
@@ -32,25 +43,32 @@ class Calibration:
     """Findings below this are dropped as not supported."""
     task_intercepts: Mapping[str, float] = field(default_factory=dict)
     """The intercept of a task that has another: prompts in another language move the level of both scores."""
+    without_gate: Weights | None = None
+    without_support: Weights | None = None
+    """Fitted on the same findings without that score, for runs that leave it out: an intercept makes up for the level
+    of the scores that it was fitted with. Not given: the missing score counts as 0, as saying nothing either way."""
 
     def for_task(self, name: str) -> Calibration:
-        return replace(self, intercept=self.task_intercepts.get(name, self.intercept))
+        """Where a score is left out the intercept moves by the other's share: both stand higher by the same nats."""
+        intercept = self.task_intercepts.get(name, self.intercept)
+        by_nats = (intercept - self.intercept) / ((self.gate + self.support) or 1.0)
+        return replace(
+            self,
+            intercept=intercept,
+            without_gate=_move(self.without_gate, by_nats),
+            without_support=_move(self.without_support, by_nats),
+        )
 
     def probability(self, *, gate: float | None, support: float | None, words: int) -> float:
-        """A missing score counts as 0, that is, as saying nothing either way.
-
-        Without any score the words count as they do for a model that was never fitted: a fitted intercept makes up for
-        the level of scores that are not there.
-        """
+        """Without any score the words count as they do for a model that was never fitted."""
         if gate is None and support is None:
-            return 1.0 / (1.0 + math.exp(-UNFITTED_WORDS * (words - 3)))
-        logit = (
-            self.intercept
-            + self.gate * self._clip(gate)
-            + self.support * self._clip(support)
-            + self.words * (words - 3)
-        )
-        return 1.0 / (1.0 + math.exp(-logit))
+            return Weights().weigh(gate=0.0, support=0.0, words=words)
+        fitted = self.without_gate if gate is None else self.without_support if support is None else self
+        return (fitted or self).weigh(gate=self.clip(gate), support=self.clip(support), words=words)
 
-    def _clip(self, score: float | None) -> float:
+    def clip(self, score: float | None) -> float:
         return 0.0 if score is None else max(-self.clip_nats, min(self.clip_nats, score))
+
+
+def _move(weights: Weights | None, by_nats: float) -> Weights | None:
+    return weights and replace(weights, intercept=weights.intercept + by_nats * (weights.gate + weights.support))

@@ -28,6 +28,7 @@ from benchmarks.statistics import (
 )
 from benchmarks.suites import SUITES
 from benchmarks.suites.gate import clear_score, fit_rule, measure_rule, row_auc
+from pipeline.calibrate import Calibration
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
 from pipeline.gate_chunks import GateSettings
 
@@ -109,11 +110,11 @@ def test_calibration_is_fitted_on_located_findings_only() -> None:
         {"gate": score, "support": score, "words": 5, "located": True, "right": score > 0}
         for score in (-3.0, -2.0, -1.0, 1.0, 2.0, 3.0)
     ]
-    weights = fit_calibration(findings, clip_nats=8.0)
+    weights = fit_calibration(findings, Calibration())
     assert weights is not None
     assert weights.gate > 0
     assert weights.support > 0
-    assert fit_calibration([f | {"located": False} for f in findings], clip_nats=8.0) is None
+    assert fit_calibration([f | {"located": False} for f in findings], Calibration()) is None
 
 
 def test_a_resumed_file_knows_what_is_measured_and_tries_again_what_failed(tmp_path: Path) -> None:
