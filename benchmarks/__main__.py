@@ -76,7 +76,7 @@ def run(
 @app.command()
 def report(
     files: Annotated[list[Path] | None, typer.Argument(help="None: every results file.")] = None,
-    draw: Annotated[bool, typer.Option(help="Write pictures beside the files of suites that have one.")] = False,
+    draw: Annotated[bool, typer.Option(help="Write a picture beside each file.")] = False,
 ) -> None:
     """Show what was measured, without measuring."""
     for path in files or sorted(RESULTS.glob("*.jsonl")):
@@ -207,7 +207,7 @@ def _report(path: Path, *, draw: bool) -> None:
     failed = unscored_keys(rows)
     for line in suite.report(header, measured, failed):
         print(line)
-    if draw and suite.picture:
+    if draw:
         path.with_suffix(".svg").write_text(suite.picture(header, measured, failed), "utf-8")
         print(f"picture: {path.with_suffix('.svg')}")
     print(f"\n{len(measured)} measurements, {len(failed)} unscored (failed, not counted above)")

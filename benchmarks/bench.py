@@ -102,8 +102,8 @@ class Suite:
     run: Callable[[Bench], Coroutine[Any, Any, None]]
     report: Callable[[Row, Sequence[Row], Sequence[str]], list[str]]
     """From header, scored rows and the keys that failed to lines for people, recommended settings last."""
-    picture: Callable[[Row, Sequence[Row], Sequence[str]], str] | None = None
-    """From the same to an SVG, where a picture says more."""
+    picture: Callable[[Row, Sequence[Row], Sequence[str]], str]
+    """From the same to an SVG."""
     scripted: bool = False
     """It measures what is around a model, with the scripted one only."""
     quick: Options

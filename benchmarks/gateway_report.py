@@ -1,10 +1,11 @@
-"""The report of the suite `gateway`."""
+"""The report and the picture of the suite `gateway`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.results_file import Row
 
 
@@ -55,3 +56,17 @@ def _upload_lines(row: Mapping[str, Any]) -> list[str]:
         f"came in, + {row['growth_storing_mib']} while it was stored and read, + {row['growth_after_mib']} after",
         f"  the process that reads it, alone: {row['parser_most_mib']} MiB at most",
     ]
+
+
+def draw_gateway(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    """Requests by one client and by many, on scales of their own."""
+    requests = [row for row in rows if row["part"] == "request"]
+    panels = []
+    for clients in sorted({row["clients"] for row in requests}):
+        bars = [
+            Bar(label=row["request"], value=row["p50_ms"], high=row["p99_ms"], note=f"{row['p50_ms']:.1f} ms")
+            for row in requests
+            if row["clients"] == clients
+        ]
+        panels.append(BarPanel(title=f"{clients} client{'s' * (clients != 1)}: ms, p50, whisker to p99", bars=bars))
+    return draw_bars(f"The gateway, scripted model, commit {header['commit'][:12]}", panels)

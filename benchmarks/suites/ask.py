@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.answer_report import difference_lines, group_rows, kind_lines, mean_lines, table_lines
+from benchmarks.answer_report import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
 from benchmarks.ask_questions import ask_everything
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.fit_calibration import calibration_lines
@@ -38,9 +38,14 @@ def report(header: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]
     ]
 
 
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    return draw_answers(header, group_rows(rows), ("calls", "prompt_tokens", "output_tokens"))
+
+
 SUITE = Suite(
     purpose="right answers, right abstentions, evidence and honest confidence; fits the calibration",
     run=run,
     report=report,
+    picture=picture,
     quick=Options(model="", quick=True, documents=1, tokens=5_000, questions=2, languages=("en",)),
 )

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Served, Suite, task_name
 from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.results_file import Row
@@ -28,6 +29,7 @@ MARGIN_STEP = 0.25
 """Nats; a fitted margin is rounded up to it."""
 LEXICAL_NATS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 """Weights that are tried for the words; the first leaves them out."""
+_KEEP_AT_LEAST = (1, 2, 3, 4, 6, 8)
 
 
 async def run(bench: Bench) -> None:
@@ -226,13 +228,9 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     lines += [f"  {name:10} {mean_estimate([row_auc(r) for r in group])}" for name, group in groups if group]
     lines += ["", "the same with L nats for the lexically closest chunk, all questions:"]
     lines += [f"  L={nats:4.2f} {mean_estimate([row_auc(r, nats) for r in answerable])}" for nats in LEXICAL_NATS]
-    current = GateSettings(**header["gate"])
+    best, rules = _rules(header, questions)
     lines += ["", "rule: at least K best, and all within M nats of the best, L nats for the closest words"]
-    lines += [_rule_line("current", current, questions)]
-    fits = [fit_rule(questions, k, lexical_nats=nats) for nats in LEXICAL_NATS for k in (1, 2, 3, 4, 6, 8)]
-    best = min(fits, key=lambda fit: (fit.kept_share, fit.keep_at_least))
-    without = min(fits[:6], key=lambda fit: (fit.kept_share, fit.keep_at_least))
-    lines += [_rule_line("fitted", best.settings, questions), _rule_line("no words", without.settings, questions)]
+    lines += [_rule_line(name, rule, questions) for name, rule in rules.items()]
     held_out = held_out_recall(questions, best.keep_at_least, best.lexical_nats)
     lines += [f"  K={best.keep_at_least} fitted without each document: recall on it {sum(held_out)}/{len(held_out)}"]
     links = [
@@ -243,6 +241,29 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     lines += [f"  K={best.keep_at_least} M={best.keep_margin:.2f}: linking chunks kept {sum(links)}/{len(links)}"]
     lines += ["", *_savings(best, mapped), "", *_recommended(questions, best)]
     return lines
+
+
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    questions = [row for row in rows if "scores" in row]
+    found, kept = [], []
+    for name, rule in _rules(header, questions)[1].items() if questions else ():
+        states, shares = measure_rule(questions, rule)
+        recall, share = sum(states) / max(1, len(states)), sum(shares) / len(shares)
+        found.append(Bar(label=name, value=recall, note=f"{sum(states)} of {len(states)}"))
+        kept.append(Bar(label=name, value=share, note=f"{share:.0%}"))
+    panels = [
+        BarPanel(title="chunks that state the answer and are kept", full=1.0, bars=found),
+        BarPanel(title="chunks kept of all", full=1.0, bars=kept),
+    ]
+    return draw_bars(f"{header['model']['name']}, commit {header['commit'][:12]}", panels)
+
+
+def _rules(header: Row, questions: Sequence[Row]) -> tuple[Fit, dict[str, GateSettings]]:
+    """The fit that keeps least, and by name the rules that are compared."""
+    fits = [fit_rule(questions, k, lexical_nats=nats) for nats in LEXICAL_NATS for k in _KEEP_AT_LEAST]
+    best = min(fits, key=lambda fit: (fit.kept_share, fit.keep_at_least))
+    without = min(fits[: len(_KEEP_AT_LEAST)], key=lambda fit: (fit.kept_share, fit.keep_at_least))
+    return best, {"current": GateSettings(**header["gate"]), "fitted": best.settings, "no words": without.settings}
 
 
 def _rule_line(name: str, rule: GateSettings, rows: Sequence[Row]) -> str:
@@ -289,5 +310,6 @@ SUITE = Suite(
     purpose="recall of the relevance gate, and the rule that keeps 99.5 % of the chunks that state an answer",
     run=run,
     report=report,
+    picture=picture,
     quick=Options(model="", quick=True, documents=1, tokens=6_000, questions=4, languages=("en",)),
 )

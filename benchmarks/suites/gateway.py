@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.gateway_process import GatewayProcess
-from benchmarks.gateway_report import report_gateway
+from benchmarks.gateway_report import draw_gateway, report_gateway
 from benchmarks.process_watch import cpu_meter, find_child, watch_memory
 from benchmarks.scripted_service import MODEL_NAME, release, scripted_service
 
@@ -272,6 +272,7 @@ SUITE = Suite(
     purpose="time per request, 1,000 jobs with 200 event streams, memory during a 200 MB upload (scripted model)",
     run=run,
     report=report_gateway,
+    picture=draw_gateway,
     scripted=True,
     quick=Options(model="", quick=True),
 )

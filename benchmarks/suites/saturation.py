@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Served, Suite
 from benchmarks.haystack import draw_english
 from benchmarks.process_watch import family_cpu_s
@@ -32,6 +33,11 @@ PROMPT_TOKENS = 1_490
 OUTPUT_TOKENS = 48
 ALONE_ROUNDS = 3
 MOST_SEQUENCES = 64
+_SIDES = {
+    "alone": "vLLM alone, before Ray is started",
+    "bare": "vLLM alone, beside Ray",
+    "ray": "Longfold's way",
+}
 _REPLICA_MARKS = ("ServeReplica", "EngineCore")
 """In the command lines of a replica's processes."""
 
@@ -151,12 +157,11 @@ def _add(bench: Bench, key: str, side: str, seconds: float, usage: Usage, **more
 
 
 def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
-    by_side = {side: {row["round"]: row for row in rows if row["side"] == side} for side in ("alone", "bare", "ray")}
+    by_side = _by_side(rows)
     lines = [f"{header['settings']['prompts']} calls per round, {PROMPT_TOKENS} tokens in, at most {OUTPUT_TOKENS} out"]
-    names = {"alone": "vLLM alone, before Ray is started", "bare": "vLLM alone, beside Ray", "ray": "Longfold's way"}
     for side, rounds in by_side.items():
         if rounds:
-            lines.append(f"{names[side]:34} {spread([row['tokens_per_s'] for row in rounds.values()])} tokens/s")
+            lines.append(f"{_SIDES[side]:34} {spread([row['tokens_per_s'] for row in rounds.values()])} tokens/s")
     both = sorted(by_side["bare"].keys() & by_side["ray"].keys())
     if both:
         pairs = [(by_side["ray"][number], by_side["bare"][number]) for number in both]
@@ -166,6 +171,22 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
         lines.append(f"output tokens (Longfold, bare) per round: {outputs}")
     cached = sum(row["cached_tokens"] for row in rows)
     return [*lines, f"prompt tokens from a prefix cache: {cached} (must be near 0)"]
+
+
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    by_side = {_SIDES[side]: list(rounds.values()) for side, rounds in _by_side(rows).items() if rounds}
+    spreads = {name: spread([row["tokens_per_s"] for row in rounds]) for name, rounds in by_side.items()}
+    bars = [
+        Bar(label=name, value=speed.median, high=speed.most, note=f"{speed.median:,.0f}")
+        for name, speed in spreads.items()
+    ]
+    title = f"{header['model']['name']}, commit {header['commit'][:12]}"
+    return draw_bars(title, [BarPanel(title="tokens per second: median, whisker to the fastest round", bars=bars)])
+
+
+def _by_side(rows: Sequence[Row]) -> dict[str, dict[int, Row]]:
+    """Rounds by their number."""
+    return {side: {row["round"]: row for row in rows if row["side"] == side} for side in _SIDES}
 
 
 def _cpu_lines(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
@@ -186,5 +207,6 @@ SUITE = Suite(
     purpose="tokens per second of Longfold's way to a replica over vLLM's own offline generate",
     run=run,
     report=report,
+    picture=picture,
     quick=replace(Options(model=""), quick=True, rounds=2, prompts=8),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Served, Suite, task_name
 from benchmarks.question_set import BenchDocument, make_documents
 from benchmarks.results_file import Row
@@ -101,9 +103,27 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     return [*lines, f"first questions without a provisional answer: {len(rows) - len(early)}"]
 
 
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    names = {
+        "first_s": "first question",
+        "first_provisional_s": "its first provisional answer",
+        "second_s": "second question",
+        "second_provisional_s": "its first provisional answer",
+    }
+    bars = []
+    for name, label in names.items():
+        seconds = [row[name] for row in rows if row[name] is not None]
+        if seconds:
+            median = statistics.median(seconds)
+            bars.append(Bar(label=label, value=median, high=max(seconds), note=f"{median:.1f} s, n={len(seconds)}"))
+    title = f"{header['model']['name']}, {header['settings']['tokens']:,} tokens, commit {header['commit'][:12]}"
+    return draw_bars(title, [BarPanel(title="seconds: median, whisker to the longest", bars=bars)])
+
+
 SUITE = Suite(
     purpose="time of the second question over the first, and of the first provisional answer over the whole",
     run=run,
     report=report,
+    picture=picture,
     quick=Options(model="", quick=True, documents=1, tokens=6_000, questions=6, languages=("en",)),
 )

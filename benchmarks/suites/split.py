@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
+from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.facts_chinese import draw_chinese
 from benchmarks.haystack import draw_english
@@ -77,9 +78,21 @@ def report(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     return lines
 
 
+def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
+    bars = []
+    for shape in sorted({row["shape"] for row in rows}):
+        for tokens in sorted({row["tokens"] for row in rows if row["shape"] == shape}):
+            same = [row["seconds"] for row in rows if row["shape"] == shape and row["tokens"] == tokens]
+            median = statistics.median(same)
+            bars.append(Bar(label=f"{shape}, {tokens:,}", value=median, high=max(same), note=f"{median:.2f} s"))
+    title = f"{header['model']['name']}, commit {header['commit'][:12]}"
+    return draw_bars(title, [BarPanel(title="seconds for so many tokens: median, whisker to the longest", bars=bars)])
+
+
 SUITE = Suite(
     purpose="seconds to split and encode 0.1M, 0.3M and 1M tokens, a single long line, and Chinese",
     run=run,
     report=report,
+    picture=picture,
     quick=Options(model="", quick=True, rounds=2),
 )

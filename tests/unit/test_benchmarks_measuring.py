@@ -190,6 +190,7 @@ def test_a_suite_measures_reports_and_resumes(name: str, tmp_path: Path, monkeyp
     summary = json.loads(first.stdout.strip().splitlines()[-1])
     assert summary["measured"] > 0
     assert summary["unscored"] == 0
+    assert "<svg" in next(tmp_path.glob(f"{name}-*.svg")).read_text("utf-8")
     again = CliRunner().invoke(app, [*command, "--resume"])
     assert json.loads(again.stdout.strip().splitlines()[-1]) == summary
 
