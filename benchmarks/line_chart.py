@@ -10,7 +10,7 @@ from benchmarks.svg_page import svg_page, svg_text
 
 _WIDTH, _HEIGHT = 460, 300
 """Of the area between the axes."""
-_LEFT, _TOP, _RIGHT, _BOTTOM = 80, 56, 240, 60
+_LEFT, _TOP, _RIGHT, _BOTTOM = 80, 56, 290, 60
 _LINE = 18
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Told apart by the colour blind too (Okabe and Ito)."""
