@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.bench import Bench, take_turns, task_name
 from benchmarks.measured_run import MeasuredRun, measure_run, quoted_spans
+from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.score import score_answer, states_answer
 from benchmarks.variants import Variant
@@ -18,25 +19,34 @@ from pipeline.run import Request, Resources
 
 async def ask_everything(bench: Bench, resources: Resources, variants: Sequence[Variant]) -> None:
     """All questions in one way, then in the next: what variants share is then remembered."""
-    for variant in variants:
-        for document in bench.documents():
-            for item in document.items:
-                await ask_item(bench, resources, variant, document, item)
+    documents = bench.documents()
+    asked = [(variant, document, item) for variant in variants for document in documents for item in document.items]
+    await _ask_all(bench, resources, asked)
 
 
 async def ask_in_turns(
     bench: Bench, resources: Resources, variants: Sequence[Variant], documents: Sequence[BenchDocument]
 ) -> None:
     """Each question in all ways before the next, another way first each time: a slow minute favours none."""
-    for document in documents:
-        for number, item in enumerate(document.items):
-            for variant in take_turns(variants, number):
-                await ask_item(bench, resources, variant, document, item)
+    asked = [
+        (variant, document, item)
+        for document in documents
+        for number, item in enumerate(document.items)
+        for variant in take_turns(variants, number)
+    ]
+    await _ask_all(bench, resources, asked)
 
 
-async def ask_item(
-    bench: Bench, resources: Resources, variant: Variant, document: BenchDocument, item: BenchItem
+async def _ask_all(
+    bench: Bench, resources: Resources, asked: Sequence[tuple[Variant, BenchDocument, BenchItem]]
 ) -> None:
+    with show_progress(len(asked), "questions") as advance:
+        for variant, document, item in asked:
+            await _ask(bench, resources, variant, document, item)
+            advance()
+
+
+async def _ask(bench: Bench, resources: Resources, variant: Variant, document: BenchDocument, item: BenchItem) -> None:
     """Keep a row, unless it is there."""
     key = f"{variant.name}/{item.id}"
     if bench.results.has(key):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Served, Suite, task_name
+from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.results_file import Row
 from benchmarks.statistics import auc, mean_estimate, wilson_low
@@ -36,14 +37,17 @@ async def run(bench: Bench) -> None:
     async with bench.serve() as served:
         resources = served.remembering
         chunk_tokens = bench.options.chunk_tokens or resources.chunk_tokens
-        for document in bench.documents():
-            text = Document.from_text(document.text, document.name)
-            chunks = split_document(text, resources.tokenizer, chunk_tokens)
-            for item in document.items:
-                if not bench.results.has(item.id):
-                    await _gate(bench, served, document, text, item, chunks)
-            if not bench.results.has(f"map-{document.name}"):
-                await _map_all(bench, served, document, chunks)
+        documents = bench.documents()
+        with show_progress(sum(len(document.items) for document in documents), "questions") as advance:
+            for document in documents:
+                text = Document.from_text(document.text, document.name)
+                chunks = split_document(text, resources.tokenizer, chunk_tokens)
+                for item in document.items:
+                    if not bench.results.has(item.id):
+                        await _gate(bench, served, document, text, item, chunks)
+                    advance()
+                if not bench.results.has(f"map-{document.name}"):
+                    await _map_all(bench, served, document, chunks)
 
 
 async def _gate(

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from benchmarks.bench import Bench, Options, Suite
 from benchmarks.gateway_process import GatewayProcess
 from benchmarks.gateway_report import draw_gateway, report_gateway
 from benchmarks.process_watch import cpu_meter, find_child, watch_memory
+from benchmarks.progress_bar import show_progress
 from benchmarks.scripted_service import MODEL_NAME, release, scripted_service
 
 if TYPE_CHECKING:  # the client is a library that only development installs
@@ -62,16 +64,17 @@ async def run(bench: Bench) -> None:
 
     sizes = QUICK if bench.options.quick else FULL
     parts = {"disk": _measure_requests, "queue": _measure_queue, "upload": _measure_upload}
-    for number in range(bench.options.repeats):
-        for part, measure in parts.items():
-            if bench.results.has(f"{part}/{number}"):
-                continue
-            with (
-                tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder,
-                scripted_service(Path(folder), hold=part == "queue") as service,
-            ):
-                async with open_client(service.url) as client:
-                    await measure(bench, service, client, sizes, number)
+    measured = list(product(range(bench.options.repeats), parts.items()))
+    with show_progress(len(measured), "parts") as advance:
+        for number, (part, measure) in measured:
+            if not bench.results.has(f"{part}/{number}"):
+                with (
+                    tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder,
+                    scripted_service(Path(folder), hold=part == "queue") as service,
+                ):
+                    async with open_client(service.url) as client:
+                        await measure(bench, service, client, sizes, number)
+            advance()
 
 
 def _measure_disk(bench: Bench, folder: Path, number: int) -> None:

@@ -22,6 +22,7 @@ from benchmarks.infinitebench.records import HUB_DATASET, Record, count_records,
 from benchmarks.infinitebench.summary import score_row, summary_lines, task_label
 from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, SCORERS, InfTask, find_task
 from benchmarks.measured_run import measure_run
+from benchmarks.progress_bar import show_progress
 from benchmarks.results_file import Row
 from benchmarks.statistics import mean_estimate
 from pipeline.document import Document
@@ -39,22 +40,24 @@ class _Source:
     name: str
     length: str
     """If generated at another length than published, which; else empty."""
+    count: int
     records: Iterator[Record]
 
 
 async def run(bench: Bench) -> None:
     options = bench.options
     tasks = [find_task(name) for name in options.tasks or _available(options)]
-    for task in tasks:
-        _open(options, task)  # an absent file is told before a model is loaded
+    strategies = options.strategies or ("auto",)
+    asked = len(strategies) * sum(_open(options, task).count for task in tasks)  # before a model: a file may be absent
     async with bench.serve() as served:
-        for strategy in options.strategies or ("auto",):
-            for task in tasks:
+        with show_progress(asked, "records") as advance:
+            for strategy, task in product(strategies, tasks):
                 source = _open(options, task)
                 for record in source.records:
                     key = f"{strategy}/{task.name}/{record.id}"
                     if not bench.results.has(key):
                         await _ask(bench, served.remembering, key, task, record, source)
+                    advance()
 
 
 def _available(options: Options) -> tuple[str, ...]:
@@ -75,12 +78,13 @@ def _open(options: Options, task: InfTask) -> _Source:
         folder = Path(options.data or ".")
         places = spread_places(count_records(folder, task.name), options.questions)
         name = f"{task.name}.jsonl {_sha256(folder / f'{task.name}.jsonl')[:12]}"
-        return _Source(name=name, length="", records=read_records(folder, task.name, places))
+        return _Source(name=name, length="", count=len(places), records=read_records(folder, task.name, places))
     units = generator.units_for(options.tokens)
     places = spread_places(generator.count(units), options.questions)
     records = (generator.make(options.seed, place, units) for place in places)
     length = "" if units == generator.published_units else f"{units * generator.tokens_per_unit / 1000:.0f}K"
-    return _Source(name=f"generated, seed {options.seed}, {units} units", length=length, records=records)
+    name = f"generated, seed {options.seed}, {units} units"
+    return _Source(name=name, length=length, count=len(places), records=records)
 
 
 def spread_places(count: int, wanted: int) -> list[int]:

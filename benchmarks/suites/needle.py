@@ -13,6 +13,7 @@ from benchmarks.bench import Bench, Options, Suite, take_turns
 from benchmarks.heat_map import Panel, draw_panels
 from benchmarks.measured_run import MeasuredRun, measure_run, quoted_spans
 from benchmarks.needle_documents import NeedleDocument, make_needle_document
+from benchmarks.progress_bar import show_progress
 from benchmarks.results_file import Row
 from benchmarks.score import holds, is_quoted, normalise
 from benchmarks.statistics import mean_estimate
@@ -24,14 +25,16 @@ async def run(bench: Bench) -> None:
     """Strategies take turns on each document and which goes first rotates: later ones find it in the prefix cache."""
     options = bench.options
     strategies = options.strategies or ("auto",)
-    documents = product(options.lengths, options.depths, range(options.repeats))
+    documents = list(product(options.lengths, options.depths, range(options.repeats)))
     async with bench.serve() as served:
-        for number, (tokens, depth, repeat) in enumerate(documents):
-            for strategy in take_turns(strategies, number):
-                key = f"{strategy}/{tokens}/{depth}/{repeat}"
-                if not bench.results.has(key):
-                    made = make_needle_document(options.seed, tokens, depth, options.needles, repeat)
-                    await _ask(bench, served.remembering, key, made)
+        with show_progress(len(documents) * len(strategies), "needles") as advance:
+            for number, (tokens, depth, repeat) in enumerate(documents):
+                for strategy in take_turns(strategies, number):
+                    key = f"{strategy}/{tokens}/{depth}/{repeat}"
+                    if not bench.results.has(key):
+                        made = make_needle_document(options.seed, tokens, depth, options.needles, repeat)
+                        await _ask(bench, served.remembering, key, made)
+                    advance()
 
 
 async def _ask(bench: Bench, resources: Resources, key: str, made: NeedleDocument) -> None:

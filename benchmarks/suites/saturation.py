@@ -20,6 +20,7 @@ from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Served, Suite
 from benchmarks.haystack import draw_english
 from benchmarks.process_watch import family_cpu_s
+from benchmarks.progress_bar import show_progress
 from benchmarks.results_file import Row
 from benchmarks.statistics import spread
 from pipeline.errors import CallerError
@@ -63,12 +64,14 @@ async def run(bench: Bench) -> None:
             # One call more than the first task carries: two tasks, as in the rounds.
             async for _ in served.resources.dispatcher.complete(make_calls(bench.model.tokenizer, "warm up ray", 5)):
                 pass
-            for number in range(bench.options.rounds):
-                if number % 2:
-                    await _measure_ray(bench, served, bare.pid, number)
-                _measure_bare(bench, bare, "bare", number)
-                if number % 2 == 0:
-                    await _measure_ray(bench, served, bare.pid, number)
+            with show_progress(bench.options.rounds, "rounds") as advance:
+                for number in range(bench.options.rounds):
+                    if number % 2:
+                        await _measure_ray(bench, served, bare.pid, number)
+                    _measure_bare(bench, bare, "bare", number)
+                    if number % 2 == 0:
+                        await _measure_ray(bench, served, bare.pid, number)
+                    advance()
     finally:
         bare.stop()
 

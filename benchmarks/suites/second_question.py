@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Served, Suite, task_name
+from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, make_documents
 from benchmarks.results_file import Row
 from benchmarks.score import score_answer
@@ -25,30 +26,39 @@ async def run(bench: Bench) -> None:
     async with bench.serve() as served:
         warm_up = make_documents(bench.options.seed + 1, 1, 1_500, 2, ("en",))[0]
         await _timed(served, warm_up, warm_up.items[0].question)
-        for document in bench.documents():
-            items = [item for item in document.items if item.kind == "lookup"][:2]
-            if len(items) < 2 or bench.results.has(document.name):
-                continue
-            timings = [await _timed(served, document, item.question) for item in items]
-            failed = sum(len(timing.answer.coverage.failed_chunks) for timing in timings)
-            if failed:
-                bench.results.add_unscored(document.name, f"{failed} chunks failed")
-                continue
-            first, second = timings
-            bench.results.add(
-                document.name,
-                first_s=round(first.seconds, 2),
-                second_s=round(second.seconds, 2),
-                first_provisional_s=first.provisional_s,
-                second_provisional_s=second.provisional_s,
-                prompt_tokens=[_prompt_tokens(timing.answer) for timing in timings],
-                cached_tokens=[_cached_tokens(timing.answer) for timing in timings],
-                verdicts=[
-                    score_answer(item, timing.answer.text, timing.answer.found)
-                    for item, timing in zip(items, timings, strict=True)
-                ],
-            )
-            bench.say(f"{document.name}: first {first.seconds:.1f} s, second {second.seconds:.1f} s")
+        documents = bench.documents()
+        with show_progress(len(documents), "documents") as advance:
+            for document in documents:
+                if not bench.results.has(document.name):
+                    await _measure(bench, served, document)
+                advance()
+
+
+async def _measure(bench: Bench, served: Served, document: BenchDocument) -> None:
+    """A row, unless the document has fewer than two lookups."""
+    items = [item for item in document.items if item.kind == "lookup"][:2]
+    if len(items) < 2:
+        return
+    timings = [await _timed(served, document, item.question) for item in items]
+    failed = sum(len(timing.answer.coverage.failed_chunks) for timing in timings)
+    if failed:
+        bench.results.add_unscored(document.name, f"{failed} chunks failed")
+        return
+    first, second = timings
+    bench.results.add(
+        document.name,
+        first_s=round(first.seconds, 2),
+        second_s=round(second.seconds, 2),
+        first_provisional_s=first.provisional_s,
+        second_provisional_s=second.provisional_s,
+        prompt_tokens=[_prompt_tokens(timing.answer) for timing in timings],
+        cached_tokens=[_cached_tokens(timing.answer) for timing in timings],
+        verdicts=[
+            score_answer(item, timing.answer.text, timing.answer.found)
+            for item, timing in zip(items, timings, strict=True)
+        ],
+    )
+    bench.say(f"{document.name}: first {first.seconds:.1f} s, second {second.seconds:.1f} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,12 @@ from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.facts_chinese import draw_chinese
 from benchmarks.haystack import draw_english
+from benchmarks.progress_bar import show_progress
 from benchmarks.results_file import Row
 from benchmarks.statistics import growth_exponent, spread
 from pipeline.document import Document
 from pipeline.split_document import encode_sentences, split_document
+from pipeline.tokenizer import Tokenizer
 
 SIZES_TOKENS = (100_000, 300_000, 1_000_000)
 QUICK_SIZES_TOKENS = (30_000, 100_000, 300_000)
@@ -30,21 +32,23 @@ async def run(bench: Bench) -> None:
     texts = {f"{shape}/{size}": make(size) for shape, make in SHAPES.items() for size in sizes}
     texts["one 10 MB line/0"] = one_line(10_000_000 / CHARS_PER_TOKEN)[:10_000_000]
     split_document(Document.from_text(texts[f"prose/{sizes[0]}"]), tokenizer, CHUNK_TOKENS)
-    for round_number in range(bench.options.rounds):
-        for name, text in texts.items():
-            key = f"{name}/{round_number}"
-            if bench.results.has(key):
-                continue
-            split_document.cache_clear()
-            encode_sentences.cache_clear()
-            started = time.perf_counter()
-            chunks = split_document(Document.from_text(text), tokenizer, CHUNK_TOKENS)
-            seconds = time.perf_counter() - started
-            tokens = sum(len(sentence.token_ids) for chunk in chunks for sentence in chunk.sentences)
-            bench.results.add(
-                key, shape=name.partition("/")[0], chars=len(text), tokens=tokens, seconds=round(seconds, 4)
-            )
-            bench.say(f"{key}: {tokens:,} tokens in {seconds:.2f} s")
+    timed = [(f"{name}/{number}", text) for number in range(bench.options.rounds) for name, text in texts.items()]
+    with show_progress(len(timed), "documents") as advance:
+        for key, text in timed:
+            if not bench.results.has(key):
+                _time_split(bench, tokenizer, key, text)
+            advance()
+
+
+def _time_split(bench: Bench, tokenizer: Tokenizer, key: str, text: str) -> None:
+    split_document.cache_clear()
+    encode_sentences.cache_clear()
+    started = time.perf_counter()
+    chunks = split_document(Document.from_text(text), tokenizer, CHUNK_TOKENS)
+    seconds = time.perf_counter() - started
+    tokens = sum(len(sentence.token_ids) for chunk in chunks for sentence in chunk.sentences)
+    bench.results.add(key, shape=key.partition("/")[0], chars=len(text), tokens=tokens, seconds=round(seconds, 4))
+    bench.say(f"{key}: {tokens:,} tokens in {seconds:.2f} s")
 
 
 def prose(tokens: float) -> str:
