@@ -63,6 +63,13 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(name="rereading", adds="a reduce that looks again", request={"reread_rounds": 2}),
         Variant(name="no_settling", takes_away="comparison of rivals", request={"settle_conflicts": False}),
         Variant(name="stated_confidence", takes_away="calibrated confidence", resources=_believe_the_words),
+        Variant(name="unstructured", takes_away="rationale in findings", request={"use_structure": False}),
+        Variant(
+            name="unstructured_stated",
+            takes_away="rationale in findings and calibrated confidence",
+            request={"use_structure": False},
+            resources=_believe_the_words,
+        ),
         Variant(name="copied_quotes", takes_away="evidence by pointer", request={"copy_quotes": True}),
         Variant(name="document_order", takes_away="best chunks first", request={"best_first": False}),
         Variant(name="half_chunks", takes_away="chunks of full size", resources=_halve_chunks),

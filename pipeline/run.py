@@ -52,7 +52,7 @@ class Request:
     """The model copies quotes, which are then located, instead of naming sentence numbers."""
     best_first: bool = True
     use_structure: bool = True
-    """Of `reference`: the parts hand on extracted information and rationale beside their answers."""
+    """Of `mapreduce`: findings have a rationale. Of `reference`: extracted information and a rationale."""
     use_scores: bool = True
     """Of `reference`: answers carry a confidence score, by the same rules in each part."""
     limits: Limits = field(default_factory=Limits)

@@ -3,7 +3,7 @@
 header.md    before the chunk: role, rules, calibration anchors; the same for every question, so it is cached
 gate.md      after the chunk: the one-token relevance question
 map.md       after the chunk: what to extract, naming sentences by number
-map_quotes.md  the same, copying sentences
+map_quotes.md  the same, copying sentences; of both there is a form without the line that asks for a rationale
 known.md     the question together with what another part says, for a second round
 closer.md    the question together with what to look for, for a part that is read again
 support.md   evidence alone: does it state the answer?
@@ -66,6 +66,9 @@ class Task:
     gate: PromptTemplate
     map: PromptTemplate
     map_quotes: PromptTemplate
+    map_brief: PromptTemplate
+    """`map` without a rationale."""
+    map_quotes_brief: PromptTemplate
     known: PromptTemplate
     closer: PromptTemplate
     support: PromptTemplate
@@ -115,6 +118,9 @@ def load_task(name: str) -> Task:
         template = PromptTemplate.parse(f"{name}/{stage}", _read(name, f"{stage}.md").rstrip("\n"))
         assert template.slots == slots, f"{template.name} has the slots {set(template.slots)}, not {set(slots)}"
         templates[stage] = template
+    for stage in ("map", "map_quotes"):
+        brief = _without_field("rationale", _read(name, f"{stage}.md")).rstrip("\n")
+        templates[f"{stage}_brief"] = PromptTemplate.parse(f"{name}/{stage}_brief", brief)
     return Task(name=name, **templates, **settings)
 
 
@@ -130,6 +136,11 @@ def load_prompt(folder: str, name: str, language_rule: str = "") -> PromptTempla
     """A prompt that belongs to a strategy, whatever the task; `PromptTemplate.encode` checks its slots."""
     text = (files(__package__) / folder / f"{name}.md").read_text("utf-8").rstrip("\n")
     return PromptTemplate.parse(f"{folder}/{name}", f"{text}\n{language_rule}".rstrip("\n"))
+
+
+def _without_field(field: str, prompt: str) -> str:
+    """Each field of an output is asked for in a line of its own."""
+    return "".join(line for line in prompt.splitlines(keepends=True) if not line.startswith(f'- "{field}"'))
 
 
 def _read(task: str, file_name: str) -> str:

@@ -45,7 +45,7 @@ class JobOptions(_Strict):
     best_first: bool = True
     """Read the likeliest chunks first."""
     use_structure: bool = True
-    """Of `reference`: the parts hand on extracted information and rationale beside their answers."""
+    """Of `mapreduce`: findings have a rationale. Of `reference`: extracted information and a rationale."""
     use_scores: bool = True
     """Of `reference`: answers carry a confidence score."""
 

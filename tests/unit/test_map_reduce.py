@@ -232,6 +232,23 @@ async def test_multiple_choice_answers_with_a_letter() -> None:
     assert answer.text == "B"
 
 
+@pytest.mark.parametrize("task", ["question_answering", "question_answering_zh", "multiple_choice", "retrieval"])
+@pytest.mark.parametrize("quotes", [True, False])
+@pytest.mark.parametrize("structure", [True, False])
+async def test_without_structure_no_rationale_is_asked_for_or_written(task: str, quotes: bool, structure: bool) -> None:
+    model = ScriptedModel(reader())
+    choices = ("Perrin", "Odalys") if task == "multiple_choice" else ()
+    request = asking(task=task, choices=choices, copy_quotes=quotes, use_structure=structure)
+    answer = await ask(DOCUMENT, request, make_resources(dispatcher=InlineDispatcher(model)))
+    maps = [call for call in model.calls if call.stage is Stage.MAP]
+    assert maps
+    for call in maps:
+        prompt = make_tokenizer().decode(call.prompt.token_ids)
+        assert ["rationale" in text for text in (prompt, call.sampling.json_schema or "")] == [structure] * 2
+        assert '"confidence"' in prompt
+    assert answer.found
+
+
 async def test_copied_quotes_are_located() -> None:
     def script(call: Call, times: int) -> Reply:
         base = reader()(call, times)
