@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -31,6 +32,9 @@ from pipeline.tasks import Task, task_for
 from pipeline.tokenizer import Tokenizer
 
 GRAPH = "flowchart LR\n    document --> direct[one call] --> answer[answer with evidence]"
+
+_NO_ANSWER = re.compile(r"\W*(the )?document does not answer the question\W*", re.IGNORECASE)
+"""The prompt's own words, which a small model gives back in place of an empty answer."""
 
 
 class Direct:
@@ -152,11 +156,12 @@ async def answer_in_one_call(
 
 def _read(completion: Completion, chunk: Chunk, document: Document, request: Request) -> Finding:
     parsed = parse_fields(completion)
+    answer = parsed.text("answer")
     return Finding(
         chunk_indices=(0,),
         evidence=evidence_of(parsed, chunk, document, request.question),
         rationale=parsed.text("explanation"),
-        answer=parsed.text("answer"),
+        answer="" if _NO_ANSWER.fullmatch(answer) else answer,
         stated_confidence=parsed.confidence(),
         truncated=parsed.truncated,
     )

@@ -88,6 +88,16 @@ async def test_malformed_output_is_asked_for_once_more(usable: bool) -> None:
     assert len(answer.coverage.failed_chunks) == (not usable)
 
 
+@pytest.mark.parametrize(
+    "text", ["The document does not answer the question.", "document does not answer the question"]
+)
+async def test_the_prompts_own_words_for_no_answer_are_none(text: str) -> None:
+    model, resources = on(lambda call, times: reply(answer=text, sentences=[1]))
+    answer = await ask(SHORT, ask_for("direct"), resources)
+    assert (answer.found, answer.text) == (False, "")
+    assert text.casefold().strip(".") in make_tokenizer().decode(model.calls[0].prompt.token_ids).casefold()
+
+
 async def test_an_empty_answer_means_that_the_document_does_not_say() -> None:
     _, resources = on(lambda call, times: reply(answer=""))
     answer = await ask(SHORT, ask_for("direct"), resources)
