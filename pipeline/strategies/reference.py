@@ -102,12 +102,14 @@ class Reference:
 
 
 def read_heading(text: str, heading: str) -> str:
-    """What follows the last `heading:` up to the next heading, without markdown emphasis."""
-    starts = list(re.finditer(rf"\**{heading}\**\s*:\**", text, re.IGNORECASE))
+    """What follows the last `heading:`, or markdown heading, up to the next one, without markdown emphasis."""
+    starting = rf"\**{heading}\**\s*:\**|^#+ *\**{heading}[ *:]*$"
+    starts = list(re.finditer(starting, text, re.IGNORECASE | re.MULTILINE))
     if not starts:
         return ""
     rest = text[starts[-1].end() :]
-    end = re.search(r"\n\s*\**(?:Extracted Information|Rationale|Answer|Confidence Score)\**\s*:", rest)
+    names = "(?:Extracted Information|Rationale|Answer|Confidence Score)"
+    end = re.search(rf"\n\s*(?:#+ *)?\**{names}\**\s*:|\n#+ *\**{names}[ *:]*$", rest, re.MULTILINE)
     return rest[: end.start() if end else None].strip().strip("*").strip()
 
 

@@ -21,6 +21,7 @@ from pipeline.gate_chunks import GateSettings
 from pipeline.model import Call, Stage
 from pipeline.run import Limits, Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
+from pipeline.strategies.reference import read_heading
 from tests.factories import fact_document, make_resources, make_tokenizer, reading_script
 
 FACT = "The lighthouse keeper was called Odalys Brand."
@@ -332,6 +333,20 @@ async def test_reference_mode_maps_every_chunk_and_finds_the_answer() -> None:
     answer = await run(script, strategy="reference")
     assert (answer.text, answer.confidence) == ("Odalys Brand", 5)
     assert Stage.GATE not in answer.usage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rationale: it is there.\nAnswer: Odalys Brand",
+        "**Rationale:** it is there.\n\n**Answer:** Odalys Brand\n\n**Confidence Score:** 5",
+        "### Rationale\nIt is there.\n\n### Answer\nOdalys Brand\n### Confidence Score\n5",
+        "## Answer:\nOdalys Brand\n\n## **Rationale**\nThe answer is there.",
+        "Answer: unclear yet\nRationale: on second thought.\nAnswer: Odalys Brand",
+    ],
+)
+def test_an_answer_of_the_published_schedule_is_read_under_any_form_of_its_heading(text: str) -> None:
+    assert read_heading(text, "Answer") == "Odalys Brand"
 
 
 @pytest.mark.parametrize("structure", [True, False])
