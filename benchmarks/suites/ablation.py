@@ -59,5 +59,13 @@ SUITE = Suite(
     run=run,
     report=report,
     picture=picture,
-    quick=Options(model="", quick=True, documents=1, tokens=5_000, questions=2, languages=("en",)),
+    quick=Options(
+        model="",
+        quick=True,
+        documents=1,
+        tokens=5_000,
+        questions=2,
+        languages=("en",),
+        variants=("no_support", "stated_confidence", "unstructured", "half_chunks", "reference", "reference_plain"),
+    ),
 )
