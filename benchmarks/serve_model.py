@@ -83,6 +83,7 @@ class BenchModel:
             "fingerprint": self.fingerprint[:16],
             "context_tokens": resources.budget.context_tokens,
             "chunk_tokens": resources.chunk_tokens,
+            "brief_tasks": list(resources.brief_tasks),
             "gate": asdict(resources.gate),
             "calibration": asdict(resources.calibration),
         }

@@ -95,7 +95,7 @@ def begin_run(document: Document, request: Request, resources: Resources) -> Run
         document=document,
         request=request,
         resources=resources,
-        task=task_for(request.task, request.question),
+        task=_task(request, resources),
         question_ids=encode_question(request, resources),
         account=ChunkAccount(
             meter=Meter(resources.dispatcher, request.limits, resources.emit),
@@ -103,6 +103,13 @@ def begin_run(document: Document, request: Request, resources: Resources) -> Run
         ),
         steps=Steps(resources.steps),
     )
+
+
+def _task(request: Request, resources: Resources) -> Task:
+    task = task_for(request.task, request.question)
+    asked = request.use_rationale
+    with_rationale = task.name not in resources.brief_tasks if asked is None else asked
+    return task if with_rationale else task.without_rationale()
 
 
 def encode_question(request: Request, resources: Resources) -> Sequence[int]:

@@ -34,8 +34,7 @@ MOST_QUOTES = 3
 
 def map_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Request, tokenizer: Tokenizer) -> Call:
     """Ask for one finding. Header and chunk are the same prefix as the gate's."""
-    full, brief = (task.map_quotes, task.map_quotes_brief) if request.copy_quotes else (task.map, task.map_brief)
-    template = full if request.use_structure else brief
+    template = task.map_quotes if request.copy_quotes else task.map
     own = template.encode(tokenizer, {"question": question_ids})
     schema = _schema(len(chunk.sentences), task, request)
     sampling = Sampling(max_output_tokens=task.map_output_tokens, json_schema=schema)
@@ -51,8 +50,7 @@ def _schema(sentences: int, task: Task, request: Request) -> str:
         "confidence": CONFIDENCE,
     }
     evidence = "quotes" if request.copy_quotes else "sentences"
-    fields = [name for name in task.map_fields if request.use_structure or name != "rationale"]
-    return object_schema(**{name: every[name] for name in (evidence, *fields)})
+    return object_schema(**{name: every[name] for name in (evidence, *task.map_fields)})
 
 
 def read_finding(

@@ -51,8 +51,10 @@ class Request:
     copy_quotes: bool = False
     """The model copies quotes, which are then located, instead of naming sentence numbers."""
     best_first: bool = True
+    use_rationale: bool | None = None
+    """Of `mapreduce`: a finding says what its sentences tell about the question; None: as the model does best."""
     use_structure: bool = True
-    """Of `mapreduce`: findings have a rationale. Of `reference`: extracted information and a rationale."""
+    """Of `reference`: the parts hand on extracted information and rationale beside their answers."""
     use_scores: bool = True
     """Of `reference`: answers carry a confidence score, by the same rules in each part."""
     limits: Limits = field(default_factory=Limits)
@@ -93,6 +95,8 @@ class Resources:
     chunk_tokens: int
     gate: GateSettings
     calibration: Calibration
+    brief_tasks: tuple[str, ...] = ()
+    """Tasks at which this model's findings have no rationale, which is half of what a map call writes."""
     steps: StepOptions = field(default_factory=StepOptions)
     emit: Callable[[Event], None] = lambda _: None
 

@@ -67,6 +67,7 @@ class OpenModel:
             chunk_tokens=profile.chunk_tokens or DEFAULT_CHUNK_TOKENS,
             gate=profile.gate,
             calibration=profile.calibration,
+            brief_tasks=profile.brief_tasks,
             emit=emit,
         )
 

@@ -92,6 +92,8 @@ async def _gate(
 async def _map_all(bench: Bench, served: Served, document: BenchDocument, chunks: Sequence[Chunk]) -> None:
     tokenizer = served.remembering.tokenizer
     task = load_task(task_name(document))
+    if task.name in served.remembering.brief_tasks:
+        task = task.without_rationale()
     request = Request(question=document.items[0].question, task=task.name)
     question = tokenizer.encode_content(request.question)
     outcomes = await _complete(served, [map_call(chunk, question, task, request, tokenizer) for chunk in chunks])

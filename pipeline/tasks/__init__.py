@@ -21,7 +21,7 @@ Folders named after a strategy (`reference`, `longagent`, ...) hold its own prom
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -67,7 +67,7 @@ class Task:
     map: PromptTemplate
     map_quotes: PromptTemplate
     map_brief: PromptTemplate
-    """`map` without a rationale."""
+    """`map` and `map_quotes` of `without_rationale`."""
     map_quotes_brief: PromptTemplate
     known: PromptTemplate
     closer: PromptTemplate
@@ -103,6 +103,11 @@ class Task:
     """Log-odds, both orders added, from which on two quotes count as parts of one answer rather than as rivals."""
     language_rule: str
     """Ends a strategy's own prompt, which is English, where the answer is to be in another language."""
+
+    def without_rationale(self) -> Task:
+        """The same task, whose findings are evidence, answer and confidence alone."""
+        fields = tuple(name for name in self.map_fields if name != "rationale")
+        return replace(self, map=self.map_brief, map_quotes=self.map_quotes_brief, map_fields=fields)
 
 
 @lru_cache

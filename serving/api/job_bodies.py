@@ -44,8 +44,10 @@ class JobOptions(_Strict):
     """The model copies quotes instead of naming sentences."""
     best_first: bool = True
     """Read the likeliest chunks first."""
+    use_rationale: bool | None = None
+    """Of `mapreduce`: findings say what their sentences tell about the question; left out: as the model does best."""
     use_structure: bool = True
-    """Of `mapreduce`: findings have a rationale. Of `reference`: extracted information and a rationale."""
+    """Of `reference`: the parts hand on extracted information and rationale beside their answers."""
     use_scores: bool = True
     """Of `reference`: answers carry a confidence score."""
 

@@ -63,6 +63,8 @@ class ModelProfile:
     calibration: Calibration
     fingerprint: str
     """Equal for models that give the same completions; part of a journal's keys."""
+    brief_tasks: tuple[str, ...] = ()
+    """Tasks at which its findings have no rationale."""
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -92,6 +94,7 @@ def load_profile(
         weights_bytes=sum(path.stat().st_size for path in weight_files(directory)),
         gate=entry.gate if entry else GateSettings(),
         calibration=entry.calibration if entry else Calibration(),
+        brief_tasks=entry.brief_tasks if entry else (),
         fingerprint=fingerprint(directory),
     )
 

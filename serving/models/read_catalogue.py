@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.calibrate import Calibration
 from pipeline.errors import SettingInvalid, UnknownName
 from pipeline.gate_chunks import GateSettings
+from pipeline.tasks import TASKS
 
 CATALOGUE_FOLDER = Path(__file__).parent / "catalogue"
 
@@ -71,6 +72,8 @@ class CatalogueEntry:
     """Tried in this order."""
     gate: GateSettings
     calibration: Calibration
+    brief_tasks: tuple[str, ...]
+    """Tasks at which its findings go without a rationale, where that was measured to cost no answer."""
 
 
 def read_catalogue(folder: Path = CATALOGUE_FOLDER) -> Mapping[str, CatalogueEntry]:
@@ -110,6 +113,12 @@ class _Wheels(_Table):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
+def _known_task(name: str) -> str:
+    if name not in TASKS:
+        raise ValueError(f"no task {name!r}; the tasks are {', '.join(TASKS)}")
+    return name
+
+
 class _Entry(_Table):
     name: str
     description: str
@@ -122,6 +131,7 @@ class _Entry(_Table):
     sources: list[Annotated[_Hub | _Wheels, Field(discriminator="kind")]] = Field(min_length=1)
     gate: GateSettings = GateSettings()
     calibration: Calibration = Calibration()
+    brief_tasks: tuple[Annotated[str, AfterValidator(_known_task)], ...] = ()
 
 
 def _read_entry(path: Path) -> CatalogueEntry:

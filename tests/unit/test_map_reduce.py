@@ -235,17 +235,23 @@ async def test_multiple_choice_answers_with_a_letter() -> None:
 
 @pytest.mark.parametrize("task", ["question_answering", "question_answering_zh", "multiple_choice", "retrieval"])
 @pytest.mark.parametrize("quotes", [True, False])
-@pytest.mark.parametrize("structure", [True, False])
-async def test_without_structure_no_rationale_is_asked_for_or_written(task: str, quotes: bool, structure: bool) -> None:
+@pytest.mark.parametrize("asked", [True, False, None])
+@pytest.mark.parametrize("brief", [True, False])
+async def test_a_rationale_is_asked_for_and_written_only_where_it_is_wanted(
+    task: str, quotes: bool, asked: bool | None, brief: bool
+) -> None:
+    """By the request, else as the model's catalogue entry has it for the task."""
     model = ScriptedModel(reader())
     choices = ("Perrin", "Odalys") if task == "multiple_choice" else ()
-    request = asking(task=task, choices=choices, copy_quotes=quotes, use_structure=structure)
-    answer = await ask(DOCUMENT, request, make_resources(dispatcher=InlineDispatcher(model)))
+    request = asking(task=task, choices=choices, copy_quotes=quotes, use_rationale=asked)
+    resources = make_resources(dispatcher=InlineDispatcher(model), gate=GateSettings(enabled=True))
+    answer = await ask(DOCUMENT, request, replace(resources, brief_tasks=(task,) if brief else ("code",)))
     maps = [call for call in model.calls if call.stage is Stage.MAP]
     assert maps
+    wanted = not brief if asked is None else asked
     for call in maps:
         prompt = make_tokenizer().decode(call.prompt.token_ids)
-        assert ["rationale" in text for text in (prompt, call.sampling.json_schema or "")] == [structure] * 2
+        assert ["rationale" in text for text in (prompt, call.sampling.json_schema or "")] == [wanted] * 2
         assert '"confidence"' in prompt
     assert answer.found
 

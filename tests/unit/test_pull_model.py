@@ -16,7 +16,15 @@ from pipeline.errors import ModelIncomplete, NetworkUnavailable, OutOfDisk, Sett
 from serving.models.fetch_source import Report, fetch_wheels, require_disk
 from serving.models.model_files import MANIFEST_NAME, read_manifest
 from serving.models.pull_model import find_model, list_models, model_folder, pull_model
-from serving.models.read_catalogue import HubSource, Source, WheelSource, default_model, find_entry, read_catalogue
+from serving.models.read_catalogue import (
+    CATALOGUE_FOLDER,
+    HubSource,
+    Source,
+    WheelSource,
+    default_model,
+    find_entry,
+    read_catalogue,
+)
 from tests.tiny_model import make_model, make_wheel
 
 PARTS = {"data-part1": b"long", "data-part2": b"fold"}
@@ -63,6 +71,13 @@ def test_the_catalogue_has_a_default_that_fits_its_own_window() -> None:
 def test_an_unknown_field_in_the_catalogue_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('name = "x"\ncontext_tokns = 3\n')
     with pytest.raises(SettingInvalid, match=r"x\.toml[\s\S]*context_tokns"):
+        read_catalogue(tmp_path)
+
+
+def test_an_unknown_task_in_the_catalogue_is_named(tmp_path: Path) -> None:
+    entry = (CATALOGUE_FOLDER / "smollm2-135m.toml").read_text("utf-8")
+    (tmp_path / "smollm2-135m.toml").write_text(f'brief_tasks = ["cooking"]\n{entry}')
+    with pytest.raises(SettingInvalid, match=r"cooking.*question_answering"):
         read_catalogue(tmp_path)
 
 
