@@ -107,7 +107,7 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
         f"second / first            {spread([row['second_s'] / row['first_s'] for row in rows])}",
     ]
     lines += [f"second question cached    {spread(cached)} of its prompt tokens"] if cached else []
-    if any(row["cached_tokens"][0] > row["prompt_tokens"][0] / 2 for row in rows):
+    if any(row["prompt_tokens"][0] - row["cached_tokens"][0] < header["settings"]["tokens"] / 2 for row in rows):
         lines.append("WARNING: some first questions found their document cached; use another seed or a new cluster")
     lines += [f"first provisional / whole {spread(early)}"] if early else []
     return [*lines, f"first questions without a provisional answer: {len(rows) - len(early)}"]
