@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.pair_rows import METRICS, difference, pair_rows
 from benchmarks.question_set import KINDS
-from benchmarks.results_file import Row
+from benchmarks.results_file import Row, made_by
 from benchmarks.statistics import auroc, calibration_error, mean_estimate
 from benchmarks.variants import COLLECT
 
@@ -39,7 +39,7 @@ def _table_line(name: str, rows: Sequence[Row], failed: Sequence[str]) -> str:
     answered = [row for row in rows if row["found"]]
     stated = [row for row in present if row["found"]]
     probabilities = [row["probability"] for row in answered]
-    right = [row["verdict"] == "right" for row in answered]
+    right = [_is_right(row) for row in answered]
     return (
         f"{name:22} {_share([r['verdict'] == 'right' for r in present]):>12} "
         f"{_share([r['verdict'] == 'right' for r in absent]):>13} {_share([bool(r['states']) for r in stated]):>12} "
@@ -99,7 +99,7 @@ def draw_answers(header: Row, groups: Groups, prices: Sequence[str]) -> str:
         }
         bars = [Bar(label=name, value=mean, note=f"{mean:,.0f}") for name, mean in means.items()]
         panels += [BarPanel(title=f"{price.replace('_', ' ')} per question", bars=bars)] if bars else []
-    return draw_bars(f"{header['model']['name']}, commit {header['commit'][:12]}", panels)
+    return draw_bars(made_by(header), panels)
 
 
 def right_panel(groups: Groups) -> BarPanel:

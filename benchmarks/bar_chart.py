@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,12 @@ class Bar:
     """Where a whisker ends, for instance at p99."""
     note: str
     """The figure as text, at the right."""
+
+
+def median_bar(label: str, values: Sequence[float], note: str) -> Bar:
+    """Up to the median, with a whisker to the highest; `note` is a format of the median."""
+    median = statistics.median(values)
+    return Bar(label=label, value=median, high=max(values), note=note.format(median))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

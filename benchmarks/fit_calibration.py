@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.question_set import document_of
 from benchmarks.results_file import Row
 from benchmarks.statistics import auroc, calibration_error, fit_logistic
 from benchmarks.variants import COLLECT
@@ -70,20 +71,16 @@ def _blank(rows: Sequence[Row], part: str) -> list[Row]:
 
 def _held_out(rows: Sequence[Row], calibration: Calibration) -> str:
     """Quality with weights for each finding from the other documents only; what one lacks others must give."""
-    names = sorted({_document(row) for row in rows})
+    names = sorted({document_of(row["id"]) for row in rows})
     findings: list[Row] = []
     weights: list[Weights] = []
     for name in names:
-        fitted = fit_calibration(_findings([row for row in rows if _document(row) != name]), calibration)
+        fitted = fit_calibration(_findings([row for row in rows if document_of(row["id"]) != name]), calibration)
         if fitted is not None:
-            own = _findings([row for row in rows if _document(row) == name])
+            own = _findings([row for row in rows if document_of(row["id"]) == name])
             findings += own
             weights += [fitted] * len(own)
     return _quality(findings, weights, calibration)
-
-
-def _document(row: Row) -> str:
-    return str(row["id"].rpartition("-")[0])
 
 
 def _quality(findings: Sequence[Row], weights: Sequence[Weights], calibration: Calibration) -> str:

@@ -92,6 +92,11 @@ def make_documents(
     ]
 
 
+def document_of(item_id: str) -> str:
+    """What the items of one document share: their ids are that and a number."""
+    return item_id.rpartition("-")[0]
+
+
 def _make_document(seed: int, number: int, code: str, tokens: int, wanted: tuple[str, ...]) -> BenchDocument:
     source = random.Random(f"{seed}/{number}")
     language = CHINESE if code == "zh" else ENGLISH

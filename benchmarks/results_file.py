@@ -83,6 +83,11 @@ def unscored_keys(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(str(row["key"]) for row in rows if "unscored" in row and row["key"] not in done))
 
 
+def made_by(header: Mapping[str, Any]) -> str:
+    """Model and commit, as pictures are headed."""
+    return f"{header['model']['name']}, commit {header['commit'][:12]}"
+
+
 _COMPARED = ("suite", "model", "settings", "gate", "calibration")
 
 

@@ -95,7 +95,7 @@ def begin_run(document: Document, request: Request, resources: Resources) -> Run
         document=document,
         request=request,
         resources=resources,
-        task=_task(request, resources),
+        task=choose_task(request, resources),
         question_ids=encode_question(request, resources),
         account=ChunkAccount(
             meter=Meter(resources.dispatcher, request.limits, resources.emit),
@@ -105,7 +105,8 @@ def begin_run(document: Document, request: Request, resources: Resources) -> Run
     )
 
 
-def _task(request: Request, resources: Resources) -> Task:
+def choose_task(request: Request, resources: Resources) -> Task:
+    """In the question's language; its findings with a rationale or not, as asked, else as the model does best."""
     task = task_for(request.task, request.question)
     asked = request.use_rationale
     with_rationale = task.name not in resources.brief_tasks if asked is None else asked

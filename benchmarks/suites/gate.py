@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from benchmarks.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.bench import Bench, Options, Served, Suite, task_name
+from benchmarks.fit_gate import (
+    LEXICAL_NATS,
+    Fit,
+    clear_score,
+    combined,
+    held_out_recall,
+    measure_rule,
+    row_auc,
+    rules_to_compare,
+)
 from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, BenchItem
-from benchmarks.results_file import Row
-from benchmarks.statistics import auc, mean_estimate, wilson_low
+from benchmarks.results_file import Row, made_by
+from benchmarks.statistics import mean_estimate, wilson_low
+from pipeline.begin_run import choose_task
 from pipeline.document import Document, Span
-from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, relevance, yes_score
+from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, yes_score
 from pipeline.map_chunks import map_call
 from pipeline.model import Call, CallFailed, Completion, Outcome
 from pipeline.rank_chunks import score_words
 from pipeline.run import Request
 from pipeline.split_document import Chunk, split_document
 from pipeline.tasks import load_task
-
-RECALL = 0.995
-MARGIN_STEP = 0.25
-"""Nats; a fitted margin is rounded up to it."""
-LEXICAL_NATS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-"""Weights that are tried for the words; the first leaves them out."""
-_KEEP_AT_LEAST = (1, 2, 3, 4, 6, 8)
 
 
 async def run(bench: Bench) -> None:
@@ -91,10 +94,8 @@ async def _gate(
 
 async def _map_all(bench: Bench, served: Served, document: BenchDocument, chunks: Sequence[Chunk]) -> None:
     tokenizer = served.remembering.tokenizer
-    task = load_task(task_name(document))
-    if task.name in served.remembering.brief_tasks:
-        task = task.without_rationale()
-    request = Request(question=document.items[0].question, task=task.name)
+    request = Request(question=document.items[0].question, task=task_name(document))
+    task = choose_task(request, served.remembering)
     question = tokenizer.encode_content(request.question)
     outcomes = await _complete(served, [map_call(chunk, question, task, request, tokenizer) for chunk in chunks])
     tokens = [outcome.usage.output_tokens for outcome in outcomes if isinstance(outcome, Completion)]
@@ -118,108 +119,6 @@ def holding(spans: Sequence[Span], chunks: Sequence[Chunk]) -> list[int]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """A rule with the recall and the reading that it gives on the measured questions."""
-
-    lexical_nats: float
-    keep_at_least: int
-    keep_margin: float
-    recall: float
-    kept_share: float
-
-    @property
-    def settings(self) -> GateSettings:
-        return GateSettings(
-            lexical_nats=self.lexical_nats, keep_margin=self.keep_margin, keep_at_least=self.keep_at_least
-        )
-
-
-def fit_rule(rows: Sequence[Row], keep_at_least: int, *, lexical_nats: float = 0.0, recall: float = RECALL) -> Fit:
-    """The least margin with which `recall` of the stating chunks is kept beside the best `keep_at_least`."""
-    needed = sorted(_margins_needed(rows, keep_at_least, lexical_nats))
-    allowed_misses = math.floor((1 - recall) * len(needed) + 1e-9)
-    margin = needed[len(needed) - 1 - allowed_misses] if needed else 0.0
-    margin = math.ceil(margin / MARGIN_STEP) * MARGIN_STEP
-    rule = GateSettings(lexical_nats=lexical_nats, keep_margin=margin, keep_at_least=keep_at_least)
-    found, kept = measure_rule(rows, rule)
-    return Fit(
-        lexical_nats=lexical_nats,
-        keep_at_least=keep_at_least,
-        keep_margin=margin,
-        recall=sum(found) / len(found) if found else math.nan,
-        kept_share=sum(kept) / len(kept) if kept else math.nan,
-    )
-
-
-def held_out_recall(rows: Sequence[Row], keep_at_least: int, lexical_nats: float) -> list[bool]:
-    """For each stating chunk whether the rule fitted on the other documents keeps it: what to expect of new ones."""
-    found: list[bool] = []
-    for name in sorted({_document(row) for row in rows}):
-        others = [row for row in rows if _document(row) != name]
-        if others:
-            rule = fit_rule(others, keep_at_least, lexical_nats=lexical_nats).settings
-            found += measure_rule([row for row in rows if _document(row) == name], rule)[0]
-    return found
-
-
-def _document(row: Row) -> str:
-    return str(row["key"]).rpartition("-")[0]
-
-
-def measure_rule(rows: Sequence[Row], settings: GateSettings) -> tuple[list[bool], list[float]]:
-    """For each stating chunk whether it is kept, and for each question the share of chunks kept."""
-    found: list[bool] = []
-    shares: list[float] = []
-    for row in rows:
-        kept = set(keep_chunks(dict(enumerate(combined(row, settings.lexical_nats))), settings))
-        found += [index in kept for index in row["states"]]
-        shares.append(len(kept) / len(row["scores"]))
-    return found, shares
-
-
-def combined(row: Row, lexical_nats: float) -> list[float]:
-    """Relevance of each chunk: the model's score and the words' share."""
-    lexical = row.get("lexical") or [0.0] * len(row["scores"])
-    settings = GateSettings(lexical_nats=lexical_nats)
-    return [relevance(score, words, settings) for score, words in zip(row["scores"], lexical, strict=True)]
-
-
-def _margins_needed(rows: Sequence[Row], keep_at_least: int, lexical_nats: float) -> list[float]:
-    margins: list[float] = []
-    for row in rows:
-        scores = combined(row, lexical_nats)
-        ranked = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
-        always = set(ranked[:keep_at_least])
-        margins += [0.0 if index in always else max(scores) - scores[index] for index in row["states"]]
-    return margins
-
-
-def clear_score(rows: Sequence[Row], lexical_nats: float, precision: float = 0.7) -> float | None:
-    """The lowest relevance from which on this share of the chunks states the answer; None if there is none."""
-    scored = sorted(
-        ((score, index in row["states"]) for row in rows for index, score in enumerate(combined(row, lexical_nats))),
-        reverse=True,
-    )
-    best: float | None = None
-    right = 0
-    for count, (score, states) in enumerate(scored, start=1):
-        right += states
-        if count >= 5 and right / count >= precision:
-            best = score
-    return best
-
-
-def row_auc(row: Row, lexical_nats: float = 0.0) -> float:
-    """Stating chunks against the rest, leaving out chunks that link to or contradict the answer."""
-    between = set(row["links"]) | set(row["conflicts"])
-    states = set(row["states"])
-    scores = combined(row, lexical_nats)
-    positive = [scores[index] for index in states]
-    negative = [s for index, s in enumerate(scores) if index not in states and index not in between]
-    return auc(positive, negative)
-
-
 def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     questions = [row for row in rows if "scores" in row]
     mapped = [tokens for row in rows for tokens in row.get("map_output_tokens", [])]
@@ -234,7 +133,7 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
     lines += [f"  {name:10} {mean_estimate([row_auc(r) for r in group])}" for name, group in groups if group]
     lines += ["", "the same with L nats for the lexically closest chunk, all questions:"]
     lines += [f"  L={nats:4.2f} {mean_estimate([row_auc(r, nats) for r in answerable])}" for nats in LEXICAL_NATS]
-    best, rules = _rules(header, questions)
+    best, rules = rules_to_compare(GateSettings(**header["gate"]), questions)
     lines += ["", "rule: at least K best, and all within M nats of the best, L nats for the closest words"]
     lines += [_rule_line(name, rule, questions) for name, rule in rules.items()]
     held_out = held_out_recall(questions, best.keep_at_least, best.lexical_nats)
@@ -252,7 +151,7 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
 def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     questions = [row for row in rows if "scores" in row]
     found, kept = [], []
-    for name, rule in _rules(header, questions)[1].items() if questions else ():
+    for name, rule in rules_to_compare(GateSettings(**header["gate"]), questions)[1].items() if questions else ():
         states, shares = measure_rule(questions, rule)
         recall, share = sum(states) / max(1, len(states)), sum(shares) / len(shares)
         found.append(Bar(label=name, value=recall, note=f"{sum(states)} of {len(states)}"))
@@ -261,15 +160,7 @@ def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
         BarPanel(title="chunks that state the answer and are kept", full=1.0, bars=found),
         BarPanel(title="chunks kept of all", full=1.0, bars=kept),
     ]
-    return draw_bars(f"{header['model']['name']}, commit {header['commit'][:12]}", panels)
-
-
-def _rules(header: Row, questions: Sequence[Row]) -> tuple[Fit, dict[str, GateSettings]]:
-    """The fit that keeps least, and by name the rules that are compared."""
-    fits = [fit_rule(questions, k, lexical_nats=nats) for nats in LEXICAL_NATS for k in _KEEP_AT_LEAST]
-    best = min(fits, key=lambda fit: (fit.kept_share, fit.keep_at_least))
-    without = min(fits[: len(_KEEP_AT_LEAST)], key=lambda fit: (fit.kept_share, fit.keep_at_least))
-    return best, {"current": GateSettings(**header["gate"]), "fitted": best.settings, "no words": without.settings}
+    return draw_bars(made_by(header), panels)
 
 
 def _rule_line(name: str, rule: GateSettings, rows: Sequence[Row]) -> str:

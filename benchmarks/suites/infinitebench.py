@@ -23,7 +23,7 @@ from benchmarks.infinitebench.summary import score_row, summary_lines, task_labe
 from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, SCORERS, InfTask, find_task
 from benchmarks.measured_run import measure_run
 from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row
+from benchmarks.results_file import Row, made_by
 from benchmarks.statistics import mean_estimate
 from pipeline.document import Document
 from pipeline.errors import CallerError
@@ -163,7 +163,7 @@ def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
                 Bar(label=task_label(name, group), value=score.value, high=score.high, note=f"{score.value:.1f}")
             )
         panels.append(BarPanel(title=f"{strategy}, {scorer} scorer, 100 × mean", bars=bars, full=100.0))
-    return draw_bars(f"{header['model']['name']}, commit {header['commit'][:12]}", panels)
+    return draw_bars(made_by(header), panels)
 
 
 SUITE = Suite(

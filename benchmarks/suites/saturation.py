@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.bar_chart import BarPanel, draw_bars, median_bar
 from benchmarks.bench import Bench, Options, Served, Suite
 from benchmarks.haystack import draw_english
 from benchmarks.process_watch import family_cpu_s
 from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row
+from benchmarks.results_file import Row, made_by
 from benchmarks.statistics import spread
 from pipeline.errors import CallerError
 from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage
@@ -177,14 +177,14 @@ def report(header: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
 
 
 def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
-    by_side = {_SIDES[side]: list(rounds.values()) for side, rounds in _by_side(rows).items() if rounds}
-    spreads = {name: spread([row["tokens_per_s"] for row in rounds]) for name, rounds in by_side.items()}
     bars = [
-        Bar(label=name, value=speed.median, high=speed.most, note=f"{speed.median:,.0f}")
-        for name, speed in spreads.items()
+        median_bar(_SIDES[side], [row["tokens_per_s"] for row in rounds.values()], "{:,.0f}")
+        for side, rounds in _by_side(rows).items()
+        if rounds
     ]
-    title = f"{header['model']['name']}, commit {header['commit'][:12]}"
-    return draw_bars(title, [BarPanel(title="tokens per second: median, whisker to the fastest round", bars=bars)])
+    return draw_bars(
+        made_by(header), [BarPanel(title="tokens per second: median, whisker to the fastest round", bars=bars)]
+    )
 
 
 def _by_side(rows: Sequence[Row]) -> dict[str, dict[int, Row]]:

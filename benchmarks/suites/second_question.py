@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.bar_chart import BarPanel, draw_bars, median_bar
 from benchmarks.bench import Bench, Options, Served, Suite, task_name
 from benchmarks.progress_bar import show_progress
 from benchmarks.question_set import BenchDocument, make_documents
@@ -124,8 +123,7 @@ def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     for name, label in names.items():
         seconds = [row[name] for row in rows if row[name] is not None]
         if seconds:
-            median = statistics.median(seconds)
-            bars.append(Bar(label=label, value=median, high=max(seconds), note=f"{median:.1f} s, n={len(seconds)}"))
+            bars.append(median_bar(label, seconds, f"{{:.1f}} s, n={len(seconds)}"))
     title = f"{header['model']['name']}, {header['settings']['tokens']:,} tokens, commit {header['commit'][:12]}"
     return draw_bars(title, [BarPanel(title="seconds: median, whisker to the longest", bars=bars)])
 

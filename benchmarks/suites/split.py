@@ -7,12 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.bar_chart import BarPanel, draw_bars, median_bar
 from benchmarks.bench import Bench, Options, Suite
 from benchmarks.facts_chinese import draw_chinese
 from benchmarks.haystack import draw_english
 from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row
+from benchmarks.results_file import Row, made_by
 from benchmarks.statistics import growth_exponent, spread
 from pipeline.document import Document
 from pipeline.split_document import encode_sentences, split_document
@@ -87,10 +87,10 @@ def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     for shape in sorted({row["shape"] for row in rows}):
         for tokens in sorted({row["tokens"] for row in rows if row["shape"] == shape}):
             same = [row["seconds"] for row in rows if row["shape"] == shape and row["tokens"] == tokens]
-            median = statistics.median(same)
-            bars.append(Bar(label=f"{shape}, {tokens:,}", value=median, high=max(same), note=f"{median:.2f} s"))
-    title = f"{header['model']['name']}, commit {header['commit'][:12]}"
-    return draw_bars(title, [BarPanel(title="seconds for so many tokens: median, whisker to the longest", bars=bars)])
+            bars.append(median_bar(f"{shape}, {tokens:,}", same, "{:.2f} s"))
+    return draw_bars(
+        made_by(header), [BarPanel(title="seconds for so many tokens: median, whisker to the longest", bars=bars)]
+    )
 
 
 SUITE = Suite(

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app, change_options
 from benchmarks.bench import Options
 from benchmarks.fit_calibration import fit_calibration
+from benchmarks.fit_gate import clear_score, fit_rule, measure_rule, row_auc
 from benchmarks.pair_rows import METRICS
 from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
 from benchmarks.statistics import (
@@ -27,7 +28,6 @@ from benchmarks.statistics import (
     wilson_low,
 )
 from benchmarks.suites import SUITES
-from benchmarks.suites.gate import clear_score, fit_rule, measure_rule, row_auc
 from pipeline.calibrate import Calibration
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
 from pipeline.gate_chunks import GateSettings

@@ -9,7 +9,7 @@ import pytest
 from pipeline.errors import QuotaExceeded
 from pipeline.steps import Checkpoint
 from serving.jobs.database import Database
-from serving.jobs.job import JobState
+from serving.jobs.job import Claim, JobState
 from serving.jobs.job_store import JobStore
 from serving.jobs.key_store import ApiKey, KeyStore
 from tests.unit.jobs.factories import NOON_UNIX_S, OWNER, Clock, claim, new_job, submit
@@ -120,6 +120,13 @@ async def test_a_queued_job_that_is_cancelled_costs_no_tokens_and_its_retry_does
         await submit(store, key_id=key.id, reserve_tokens=1)
 
 
+async def leave(store: JobStore, held: Claim, *, paused: bool) -> None:
+    if paused:
+        await store.pause(held, Checkpoint(number=1, name="reduce", state="{}"))
+    else:
+        await store.release(held)
+
+
 @pytest.mark.parametrize("paused", [True, False])
 async def test_what_a_waiting_job_used_before_is_paid_for_when_it_is_cancelled(
     store: JobStore, keys: KeyStore, *, paused: bool
@@ -129,10 +136,7 @@ async def test_what_a_waiting_job_used_before_is_paid_for_when_it_is_cancelled(
     held = await claim(store)
     usage = {"map": {"prompt_tokens": 200, "output_tokens": 30}}
     await store.append(held, [], progress={"usage": usage})
-    if paused:
-        await store.pause(held, Checkpoint(number=1, name="reduce", state="{}"))
-    else:
-        await store.release(held)
+    await leave(store, held, paused=paused)
     assert (await keys.remaining(key)).tokens == 100, "it stays reserved while the job waits"
     cancelled = await store.request_cancel(job.id, OWNER)
     assert cancelled is not None
@@ -149,10 +153,7 @@ async def test_a_job_that_was_to_be_cancelled_when_it_was_left_has_paid_too(
     held = await claim(store)
     await store.append(held, [], progress={"usage": {"map": {"prompt_tokens": 200, "output_tokens": 30}}})
     await store.request_cancel(job.id, OWNER)
-    if paused:
-        await store.pause(held, Checkpoint(number=1, name="reduce", state="{}"))
-    else:
-        await store.release(held)
+    await leave(store, held, paused=paused)
     assert (await keys.remaining(key)).tokens == 770
 
 
