@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from benchmarks.bench import Bench
 from pipeline.answer import Answer
 from pipeline.ask import ask
-from pipeline.dispatch import Dispatcher
 from pipeline.document import Document, Span
 from pipeline.errors import LongfoldError
-from pipeline.events import CallEnded, ChunkMapped, Event, Planned, Provisional
 from pipeline.finding import Evidence, Finding
-from pipeline.model import Call, CallFailed, Completion, Outcome, Usage
+from pipeline.model import Usage
 from pipeline.run import Request, Resources
+from pipeline.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,58 +51,20 @@ def quoted_spans(evidence: Iterable[Evidence]) -> list[Span]:
 
 async def measure_run(bench: Bench, document: Document, request: Request, resources: Resources) -> MeasuredRun | str:
     """Ask. If the run or any of its calls failed the result is the reason: it is unscored, never wrong."""
-    heard = _Heard()
-    tally = _Tally(resources.dispatcher)
+    state = RunState()
     try:
-        answer = await ask(document, request, replace(resources, emit=heard, dispatcher=tally))
+        answer = await ask(document, request, replace(resources, emit=state.apply))
     except LongfoldError as error:
         return f"{type(error).__name__}: {error}"
-    if tally.failed:
-        return f"{len(tally.failed)} calls failed, the first: {tally.failed[0].message}"
-    timed = bench.model.opened is not None and not heard.remembered
+    if state.failures:
+        return f"{len(state.failures)} calls failed, the first: {state.failures[0].message}"
+    stages = state.stages.values()
+    timed = bench.model.opened is not None and not any(at.from_journal for at in stages)
     return MeasuredRun(
         answer=answer,
-        findings=tuple(heard.findings),
-        usage=tally.usage,
-        document_tokens=heard.document_tokens,
+        findings=tuple(state.findings),
+        usage=sum((at.completion_usage for at in stages), Usage()),
+        document_tokens=state.plan.document_tokens if state.plan else 0,
         seconds=round(answer.total_seconds, 1) if timed else None,
-        provisional_s=heard.provisional_s,
+        provisional_s=None if state.first_answer_s is None else round(state.first_answer_s, 2),
     )
-
-
-class _Heard:
-    """The part of a run's events that a score needs."""
-
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
-        self.remembered = False
-        self.document_tokens = 0
-        self.provisional_s: float | None = None
-        self._started_s = time.monotonic()
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Planned):
-            self.document_tokens = event.plan.document_tokens
-        elif isinstance(event, ChunkMapped) and event.finding is not None:
-            self.findings.append(event.finding)
-        elif isinstance(event, Provisional) and self.provisional_s is None:
-            self.provisional_s = round(time.monotonic() - self._started_s, 2)
-        elif isinstance(event, CallEnded) and event.from_journal:
-            self.remembered = True
-
-
-class _Tally:
-    """Counts what all calls took and which failed, wherever in the run they are made."""
-
-    def __init__(self, inner: Dispatcher) -> None:
-        self._inner = inner
-        self.usage = Usage()
-        self.failed: list[CallFailed] = []
-
-    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        async for outcome in self._inner.complete(calls):
-            if isinstance(outcome, Completion):
-                self.usage += outcome.usage
-            else:
-                self.failed.append(outcome)
-            yield outcome

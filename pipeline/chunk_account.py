@@ -10,14 +10,13 @@ from pipeline.document import Span
 from pipeline.events import ChunkMapped, Event, Provisional
 from pipeline.finding import Finding
 from pipeline.meter import Meter
-from pipeline.model import CallFailed, Stage
+from pipeline.model import LIMIT_REACHED, CallFailed, Stage
 from pipeline.reduce_findings import Conclusion
 from pipeline.split_document import Chunk
 from pipeline.words import same_answer
 
 PROVISIONAL_PROBABILITY = 0.5
 """A first answer is shown when it is more likely right than not."""
-LIMIT_REACHED = "LimitReached"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.answer import Answer
 from pipeline.document import Span
@@ -37,6 +37,9 @@ class CallEnded:
     stage: Stage
     chunk_index: int | None
     usage: Usage
+    """What the run paid for."""
+    completion_usage: Usage = field(default_factory=Usage)
+    """What the completion took when it was made, by this run or, if it is from the journal, by an earlier one."""
     failed: CallFailed | None
     from_journal: bool
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 from pipeline.dispatch import Dispatcher
 from pipeline.events import CallEnded, Event
-from pipeline.model import Call, CallFailed, Completion, Outcome, Stage, Usage
+from pipeline.model import LIMIT_REACHED, Call, CallFailed, Completion, Outcome, Stage, Usage
 from pipeline.run import Limits
 
 _LIMITED = (Stage.GATE, Stage.MAP)
@@ -48,9 +48,7 @@ class Meter:
             self._record(sent.popleft(), outcome)
             yield outcome
         for call in [*kept_back, *remaining]:
-            outcome = CallFailed(
-                error="LimitReached", message=f"the limit on {self.stopped_by} was reached", attempts=0
-            )
+            outcome = CallFailed(error=LIMIT_REACHED, message=f"the limit on {self.stopped_by} was reached", attempts=0)
             self._record(call, outcome)
             yield outcome
 
@@ -89,6 +87,7 @@ class Meter:
                 stage=call.stage,
                 chunk_index=call.chunk_index,
                 usage=usage,
+                completion_usage=outcome.usage if isinstance(outcome, Completion) else Usage(),
                 failed=outcome if isinstance(outcome, CallFailed) else None,
                 from_journal=isinstance(outcome, Completion) and outcome.from_journal,
             )

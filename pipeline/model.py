@@ -130,12 +130,16 @@ class Completion:
     """True if it was this run that paid, before it was resumed: its usage counts, as if nothing had happened."""
 
 
+LIMIT_REACHED = "LimitReached"
+"""The error of a call that was not sent, because the run has reached one of its limits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed:
     """A call that did not return. A value, never an exception, so that it reaches the answer's failed chunks."""
 
     error: str
-    """Name of the error class (`errors.py`), or "LimitReached", or "Cancelled"."""
+    """Name of the error class (`errors.py`), or LIMIT_REACHED, or "Cancelled"."""
     message: str
     attempts: int = 1
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from pipeline.events import ChunkGated, ChunkMapped, Collapsed, Event, Finished, Planned
+from pipeline.events import ChunkGated, ChunkMapped, Collapsed, Event, Finished
+from pipeline.run_state import RunState
 
 Update = tuple[str, dict[str, Any]]
 
@@ -47,55 +48,49 @@ LANGGRAPH = StepNames(
 """As the published guide to map-reduce summarization names them."""
 
 
-@dataclass(slots=True)
 class UpdatesView:
-    """Fed with every event of one run, in order; gives the updates that each event completes.
+    """Give it every event of one run, in order; it gives back the updates that each event completes.
 
     One per gated chunk, one per mapped chunk, one when every chunk was mapped, one per collapse pass, one for the
     answer. Chunks come as they end, so in document order only where the dispatcher or the strategy keeps it; a chunk
-    that is asked about again is told again. A pass is told when the next one begins or the run ends, because only then
-    it is known to be over; where passes overlap, each run of merges of equal depth is one.
+    that is asked about again is reported again. A pass is reported when the next one begins or the run ends, because
+    only then it is known to be over; where passes overlap, each run of merges of equal depth is one.
     """
 
-    names: StepNames = OURS
-    _chunks: int = 0
-    _mapped: set[int] = field(default_factory=set)
-    _collected: bool = False
-    _depth: int = 0
-    _merged: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, names: StepNames = OURS) -> None:
+        self._names = names
+        self._state = RunState()
+        self._collected = False
+        self._collapses_reported = 0
 
     def add(self, event: Event) -> Iterator[Update]:
-        names = self.names
+        names, state = self._names, self._state
+        pass_ends = isinstance(event, Finished) or (isinstance(event, Collapsed) and self._begins_pass(event))
+        if pass_ends and (merged := state.collapses[self._collapses_reported :]):
+            self._collapses_reported = len(state.collapses)
+            yield (
+                names.collapse,
+                {names.collapsed: [{"chunks": list(one.chunk_indices), "text": one.text} for one in merged]},
+            )
+        state.apply(event)
         match event:
-            case Planned():
-                self._chunks = event.plan.chunks
             case ChunkGated() if names.gate:
                 yield names.gate, {"chunk": event.chunk_index, "score": round(event.score, 4)}
             case ChunkMapped():
-                yield from self._map(event)
-            case Collapsed():
-                if event.depth != self._depth:
-                    yield from self._end_pass()
-                self._depth = event.depth
-                self._merged.append({"chunks": list(event.chunk_indices), "text": event.text})
+                text = event.finding.answer if event.finding else ""
+                yield names.map, {names.mapped: [text], "chunk": event.chunk_index}
+                mapped = sum(chunk.is_mapped for chunk in state.chunks)
+                if state.plan is not None and mapped == state.plan.chunks and not self._collected:
+                    self._collected = True
+                    yield names.collect, {}
             case Finished():
-                yield from self._end_pass()
                 yield names.reduce, {names.final: event.answer.text}
             case _:
                 pass
 
-    def _map(self, event: ChunkMapped) -> Iterator[Update]:
-        text = event.finding.answer if event.finding else ""
-        yield self.names.map, {self.names.mapped: [text], "chunk": event.chunk_index}
-        self._mapped.add(event.chunk_index)
-        if len(self._mapped) == self._chunks and not self._collected:
-            self._collected = True
-            yield self.names.collect, {}
-
-    def _end_pass(self) -> Iterator[Update]:
-        if self._merged:
-            yield self.names.collapse, {self.names.collapsed: self._merged}
-            self._merged = []
+    def _begins_pass(self, event: Collapsed) -> bool:
+        collapses = self._state.collapses
+        return bool(collapses) and collapses[-1].depth != event.depth
 
 
 def updates(events: Iterable[Event], names: StepNames = OURS) -> Iterator[Update]:

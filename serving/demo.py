@@ -17,9 +17,10 @@ from pipeline.answer import Answer
 from pipeline.bundled_document import bundled_document
 from pipeline.document import Document
 from pipeline.errors import ModelError, ReplicaUnavailable
-from pipeline.events import Event, Provisional
+from pipeline.events import Event
 from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage
 from pipeline.run import Plan, Request
+from pipeline.run_state import RunState
 from serving.ask_command import INTERRUPTED, faster_text, print_lines
 from serving.live_display import Display, make_display
 from serving.render_answer import answer_lines, duration, plan_lines, usage_lines
@@ -63,18 +64,6 @@ _READING_SHARE = 0.8
 FEWEST_TOKENS = 32_768
 _CANARY_TOKENS = 2000
 """Long enough for the speed of reading to show, short enough to cost seconds."""
-
-
-@dataclass(slots=True)
-class _Times:
-    """When the first provisional answer of a run came, in seconds from its start."""
-
-    started_s: float
-    first_answer_s: float | None = None
-
-    def note(self, event: Event) -> None:
-        if isinstance(event, Provisional) and self.first_answer_s is None:
-            self.first_answer_s = time.monotonic() - self.started_s
 
 
 def run_demo(settings: Settings, *, full: bool) -> int:
@@ -159,19 +148,19 @@ class _Tour:
 
     def _ask(self, question: DemoQuestion) -> tuple[Answer, bool]:
         print_lines(["", f"Question: {question.question}"])
-        times = _Times(started_s=time.monotonic())
+        state = RunState()
         with self.display.watch(self.document) as feed:
 
-            def tell(event: Event) -> None:
-                times.note(event)
+            def emit(event: Event) -> None:
+                state.apply(event)
                 feed(event)
 
             request = Request(question=question.question, strategy="mapreduce")
-            answer = self.runner.run(self.session.ask(self.document, request, tell, fresh=True))
+            answer = self.runner.run(self.session.ask(self.document, request, emit, fresh=True))
         right = re.search(rf"(?<![\d.]){re.escape(question.expected)}(?!\d)", answer.text) is not None
         print_lines([*answer_lines(answer, self.document), "", *usage_lines(answer.usage, answer.seconds), ""])
-        if times.first_answer_s is not None:
-            print_lines([f"First provisional answer after {duration(times.first_answer_s)}."])
+        if state.first_answer_s is not None:
+            print_lines([f"First provisional answer after {duration(state.first_answer_s)}."])
         print_lines([_verdict(right, question), quote_check(answer, self.document), ""])
         return answer, right
 

@@ -22,8 +22,8 @@ from pipeline.events import Event as RunEvent
 from pipeline.events import Planned, Provisional, Warned
 from pipeline.model import Stage
 from pipeline.run import Plan
+from pipeline.run_state import RunState, StageState
 from serving.render_answer import duration, printable, provisional_line
-from serving.run_progress import RunProgress, StageProgress
 
 Feed = Callable[[RunEvent], None]
 
@@ -90,17 +90,17 @@ class PlainDisplay:
 
     @contextmanager
     def watch(self, document: Document) -> Iterator[Feed]:
-        progress = RunProgress()
+        state = RunState()
         ended = Event()
 
         def feed(event: RunEvent) -> None:
-            progress.add(event)
+            state.apply(event)
             if (line := standing_line(event, document)) is not None:
                 self.say(line)
 
         def tick() -> None:
             while not ended.wait(self._interval_s):
-                self.say(progress_line(progress))
+                self.say(progress_line(state))
 
         ticking = Thread(target=tick, name="longfold-display", daemon=True)
         ticking.start()
@@ -109,7 +109,7 @@ class PlainDisplay:
         finally:
             ended.set()
             ticking.join()
-        self.say(progress_line(progress))
+        self.say(progress_line(state))
 
 
 class TerminalDisplay:
@@ -138,14 +138,14 @@ class TerminalDisplay:
     @contextmanager
     def watch(self, document: Document) -> Iterator[Feed]:
         self.close()
-        progress = RunProgress()
+        state = RunState()
 
         def feed(event: RunEvent) -> None:
-            progress.add(event)
+            state.apply(event)
             if (line := standing_line(event, document)) is not None:
                 live.console.print(Text(line, style="dim" if isinstance(event, Planned) else ""))
 
-        with Live(console=self._console, get_renderable=lambda: progress_table(progress), refresh_per_second=4) as live:
+        with Live(console=self._console, get_renderable=lambda: progress_table(state), refresh_per_second=4) as live:
             yield feed
 
 
@@ -167,21 +167,21 @@ def plan_line(plan: Plan) -> str:
     return f"Plan: {plan.strategy}, {plan.document_tokens:,} tokens in {chunks}, at most {plan.calls:,} calls"
 
 
-def progress_line(progress: RunProgress) -> str:
+def progress_line(state: RunState) -> str:
     """All stages in one line of text."""
-    parts = [_stage_text(stage, at, progress.clock()) for stage, at in _in_order(progress)]
-    return f"{duration(progress.elapsed_s())}: {'; '.join(parts) or 'waiting for the first outcome'}"
+    parts = [_stage_text(stage, at, state.clock()) for stage, at in _in_order(state)]
+    return f"{duration(state.elapsed_s)}: {'; '.join(parts) or 'waiting for the first outcome'}"
 
 
-def progress_table(progress: RunProgress) -> Table:
+def progress_table(state: RunState) -> Table:
     """All stages, one row each."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("stage", min_width=8)
     table.add_column("", width=24)
     for title in ("done", "kept", "failed", "tokens/s", "left"):
         table.add_column(title, justify="right", min_width=6)
-    for stage, at in _in_order(progress):
-        eta_s = at.eta_s(progress.clock())
+    for stage, at in _in_order(state):
+        eta_s = at.eta_s(state.clock())
         table.add_row(
             stage.value,
             ProgressBar(total=at.calls, completed=at.done, width=24) if at.calls else "",
@@ -191,27 +191,27 @@ def progress_table(progress: RunProgress) -> Table:
             f"{at.tokens_per_s:,.0f}" if at.computed_tokens and at.tokens_per_s else "",
             "" if eta_s is None else duration(eta_s),
         )
-    table.caption = duration(progress.elapsed_s())
+    table.caption = duration(state.elapsed_s)
     table.caption_justify = "left"
     return table
 
 
-def _in_order(progress: RunProgress) -> list[tuple[Stage, StageProgress]]:
-    return [(stage, progress.stages[stage]) for stage in Stage if stage in progress.stages]
+def _in_order(state: RunState) -> list[tuple[Stage, StageState]]:
+    return [(stage, state.stages[stage]) for stage in Stage if stage in state.stages]
 
 
-def _done_text(at: StageProgress) -> str:
+def _done_text(at: StageState) -> str:
     return f"{at.done}/{at.calls}" if at.calls is not None else str(at.done)
 
 
-def _stage_text(stage: Stage, at: StageProgress, now_s: float) -> str:
+def _stage_text(stage: Stage, at: StageState, now_s: float) -> str:
     parts = [f"{stage.value} {_done_text(at)}"]
     if at.kept is not None:
         parts.append(f"{at.kept} kept")
     if at.failed:
         parts.append(f"{at.failed} failed")
-    if at.known:
-        parts.append(f"{at.known} from the journal")
+    if at.from_journal:
+        parts.append(f"{at.from_journal} from the journal")
     if at.computed_tokens and at.tokens_per_s:
         parts.append(f"{at.tokens_per_s:,.0f} tokens/s")
     if (eta_s := at.eta_s(now_s)) is not None:

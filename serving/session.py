@@ -26,6 +26,7 @@ from pipeline.events import Event
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome
 from pipeline.run import Plan, Request, Resources
+from pipeline.run_state import RunState
 from pipeline.steps import StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
@@ -33,7 +34,6 @@ from serving import cluster_keeper
 from serving.models.model_profile import ModelProfile, load_profile
 from serving.models.pull_model import pull_model
 from serving.models.read_catalogue import default_model, read_catalogue
-from serving.run_progress import RunProgress
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second
@@ -107,19 +107,18 @@ class Session:
         Completions are shared with the runs of the same `owner` only. A run that is resumed under its `run_id` counts
         what it paid for before as its own. Raises RunPaused where `steps` asks for it.
         """
-        progress = RunProgress()
+        state = RunState()
 
         def feed(event: Event) -> None:
-            progress.add(event)
+            state.apply(event)
             emit(event)
 
         dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id)
         with self.speeds.watch() as watched:
             resources = replace(self.model.resources(dispatcher, feed), steps=steps)
             answer = await front_door.ask(document, request, resources)
-        computed = sum(stage.computed_tokens for stage in progress.stages.values())
-        if computed >= _FEWEST_TOKENS and watched.alone:
-            self.speeds.note(self.model.profile.fingerprint, computed / max(progress.elapsed_s(), 1e-3))
+        if state.computed_tokens >= _FEWEST_TOKENS and watched.alone:
+            self.speeds.note(self.model.profile.fingerprint, state.computed_tokens / max(state.elapsed_s, 1e-3))
         return answer
 
     def journaled(self, *, owner: str, run_id: str) -> JournaledDispatcher:

@@ -22,12 +22,11 @@ from serving.api.errors import ApiError
 from serving.api.event_stream import KEEP_ALIVE_S, MAY_STREAM, EventStream, frame
 from serving.api.follow_job import error_data, find_again, follow, tell_end, wait_for_end
 from serving.api.gateway import CurrentGateway, Gateway, Principal
-from serving.api.job_progress import ProgressLine
+from serving.api.job_progress import StreamedJob
 from serving.api.job_text import JobText
 from serving.api.openai_fields import ChatBody, body_schema, parse_body
 from serving.api.openai_input import read_chat
 from serving.api.openai_shapes import chat_chunk, chat_completion, chat_usage_chunk
-from serving.api.written_text import WrittenText
 from serving.jobs.job import Job
 
 router = APIRouter(tags=["openai"])
@@ -62,7 +61,7 @@ async def create_chat_completion(
         stream.frames(),
         asyncio.Event(),
         keep_alive_s=KEEP_ALIVE_S,
-        keep_alive_text=lambda: f"ping {stream.progress.text}",
+        keep_alive_text=lambda: f"ping {stream.shown.progress}",
     )
 
 
@@ -78,8 +77,7 @@ class ChatStream:
         self._job = job
         self._include_usage = include_usage
         self._reasoning = job.request.presentation.get("progress") == "reasoning"
-        self._written = WrittenText()
-        self.progress = ProgressLine()
+        self.shown = StreamedJob()
 
     async def frames(self) -> AsyncIterator[bytes]:
         """The role at once, perhaps progress, the answer when it is there, what it rests on, [DONE].
@@ -91,10 +89,10 @@ class ChatStream:
             try:
                 async with aclosing(follow(self._gateway, self._job)) as records:
                     async for record in records:
-                        if added := self._written.add(record):
+                        line, added = self.shown.add(record)
+                        if added:
                             yield self._chunk({"content": added})
-                        line = self.progress.tell(record)
-                        if line and self._reasoning and not self._written.told:
+                        if line and self._reasoning and not self.shown.sent:
                             # Clients disagree about the name; both are sent.
                             yield self._chunk({"reasoning": f"{line}\n", "reasoning_content": f"{line}\n"})
                 ended = await find_again(self._gateway, self._job)
@@ -113,7 +111,7 @@ class ChatStream:
 
     def _rest(self, text: str) -> str:
         """What the client was not told yet. Raises ApiError if it was told something else."""
-        rest = self._written.rest(text)
+        rest = self.shown.rest(text)
         if rest is None:
             raise ApiError(503, _WRITTEN_ANEW, "written_anew", retry=True)
         return rest

@@ -1,45 +1,48 @@
-"""How far a job is, in a few words, computed from its events: "map 70/166"; and what its answer is so far."""
+"""What a streaming client is told while a job runs: how far it is, the answer so far, the message as it is written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-from serving.jobs.event_records import progress_text
+from pipeline.events import CallEnded, Event, Provisional, StageStarted, Written
+from serving.jobs.event_records import RecordedRun, progress_record, progress_text
 from serving.jobs.job import EventRecord
 
 
-@dataclass(slots=True)
-class ProgressLine:
-    """Fed with a job's events in order; the same events always give the same lines."""
+class StreamedJob:
+    """A view of a job's history, record by record; the same records always give the same texts."""
 
-    text: str = "queued"
-    """How far it is; never a word of the document, so that it may stand anywhere."""
-    _stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.progress = "queued"
+        """How far it is, such as "map 70/166"; never a word of the document, so that it may be shown anywhere."""
+        self.sent = ""
+        """What the client has of the message: the beginning of it. A client cannot unread."""
+        self._run = RecordedRun()
 
-    def tell(self, record: EventRecord) -> str:
-        """Take in one event, and return what there is to tell of it: the new line, an answer so far, or nothing."""
-        if record.kind == "provisional":
-            return f"So far: {record.data['answer']} ({record.data['reason']}; {record.data['probability']:.0%} sure)"
-        return self.text if self._add(record) else ""
+    def add(self, record: EventRecord) -> tuple[str, str]:
+        """Take in one record. A line about the run, if there is news, and what to add to the message, if anything.
 
-    def _add(self, record: EventRecord) -> bool:
-        """True if the line changed."""
-        before = self.text
-        match record.kind:
-            case "job.queued":
-                self.text = "queued"
-            case "job.started":
-                self.text = "started"
-            case "stage.started":
-                self._stage(record)["calls"] = record.data.get("calls")
-            case "call.finished":
-                self._stage(record)["done"] += 1
-            case _:
-                return False
-        if self._stages and record.kind in ("stage.started", "call.finished"):
-            self.text = progress_text({"stages": self._stages})
-        return self.text != before
+        A call that is sent again writes its message anew. As long as it writes the same, nothing is sent twice.
+        """
+        before = self.progress
+        event = self._run.add(record)
+        if record.kind in ("job.queued", "job.started"):
+            self.progress = record.kind.removeprefix("job.")
+        elif isinstance(event, StageStarted | CallEnded):
+            self.progress = progress_text(progress_record(self._run.state))
+        line = self.progress if self.progress != before else ""
+        if isinstance(event, Written):  # what is written anew may not have come so far yet
+            return line, self.rest(event.text) or ""
+        return _answer_line(event) or line, ""
 
-    def _stage(self, record: EventRecord) -> dict[str, Any]:
-        return self._stages.setdefault(str(record.data["stage"]), {"calls": None, "done": 0})
+    def rest(self, message: str) -> str | None:
+        """What is left to send of `message`; None if the client was sent something else."""
+        if not message.startswith(self.sent):
+            return None
+        new = message[len(self.sent) :]
+        self.sent = message
+        return new
+
+
+def _answer_line(event: Event | None) -> str:
+    if not isinstance(event, Provisional):
+        return ""
+    return f"So far: {event.answer.text} ({event.reason}; {event.answer.probability:.0%} sure)"

@@ -1,15 +1,17 @@
-"""The tree of a run, put together from its events: chunks, the collapses above them, the reduce at the top."""
+"""The tree of a run: chunks, the collapses above them, the reduce at the top."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from serving.jobs.job import EventRecord
-
-ChunkState = Literal["waiting", "gated", "mapped", "empty", "failed"]
+from pipeline.answer import confidence_of
+from pipeline.events import Collapsed
+from pipeline.model import Stage, Usage
+from pipeline.run_state import ChunkOutcome, ChunkState, RunState
+from serving.jobs.event_records import RecordedRun, evidence_records
 
 
 class ChunkNode(BaseModel):
@@ -18,7 +20,7 @@ class ChunkNode(BaseModel):
     id: str
     chunk: int
     span: tuple[int, int]
-    state: ChunkState = "waiting"
+    state: ChunkOutcome = ChunkOutcome.WAITING
     score: float | None = None
     """Of the gate: log-odds that it is relevant; comparable within a document only."""
     answer: str = ""
@@ -67,111 +69,92 @@ class JobTree(BaseModel):
     stages: list[StageNode]
 
 
-class TreeBuilder:
-    """Takes events in order; the tree can be taken at any time."""
+def job_tree(job_id: str, run: RecordedRun, result: Mapping[str, Any] | None) -> JobTree:
+    """The tree of a run as far as it has come; `result` is its job's, if it has one."""
+    state = run.state
+    chunks = {index: _chunk_node(index, chunk) for index, chunk in enumerate(state.chunks) if chunk.span is not None}
+    collapses = _collapse_nodes(state.collapses)
+    above = {chunk for node in collapses for chunk in node.chunks}
+    claimed = {child for node in collapses for child in node.children}
+    loose = [node.id for node in chunks.values() if node.state == "mapped" and node.chunk not in above]
+    reduce = _reduce_node(state, result)
+    reduce.children = [node.id for node in collapses if node.id not in claimed] + loose
+    return JobTree(
+        id=job_id,
+        last_seq=run.last_seq,
+        chunks=list(chunks.values()),
+        collapses=collapses,
+        reduce=reduce,
+        stages=[
+            StageNode(
+                stage=stage.value,
+                calls=at.calls,
+                done=at.done,
+                failed=at.failed,
+                from_journal=at.from_journal,
+                tokens=_tokens(at.usage),
+            )
+            for stage, at in state.stages.items()
+        ],
+    )
 
-    def __init__(self) -> None:
-        self._chunks: dict[int, ChunkNode] = {}
-        self._collapses: list[CollapseNode] = []
-        self._reduce = ReduceNode()
-        self._stages: dict[str, StageNode] = {}
-        self._last_seq = 0
 
-    def add(self, events: Iterable[EventRecord]) -> None:
-        takes = {
-            "split": self._split,
-            "stage.started": self._stage_started,
-            "call.finished": self._call_finished,
-            "chunk.gated": self._chunk_gated,
-            "chunk.mapped": self._chunk_mapped,
-            "collapsed": self._collapsed,
-            "provisional": self._answered,
-        }
-        for event in events:
-            self._last_seq = event.seq
-            if take := takes.get(event.kind):
-                take(dict(event.data))
+def _chunk_node(index: int, chunk: ChunkState) -> ChunkNode:
+    assert chunk.span is not None
+    finding = chunk.finding
+    return ChunkNode(
+        id=_chunk_id(index),
+        chunk=index,
+        span=(chunk.span.start, chunk.span.end),
+        state=chunk.outcome,
+        score=chunk.score,
+        answer=finding.answer if finding else "",
+        confidence=confidence_of(finding.probability) if finding else None,
+        probability=finding.probability if finding else None,
+        evidence=evidence_records(finding.evidence) if finding else [],
+        tokens=_tokens(chunk.usage),
+        error=chunk.error,
+    )
 
-    def tree(self, job_id: str, result: dict[str, Any] | None) -> JobTree:
-        if result is not None:
-            self._answered(result)
-            self._reduce.state = "ok"
-        above = {chunk for node in self._collapses for chunk in node.chunks}
-        loose = [node.id for node in self._chunks.values() if node.state == "mapped" and node.chunk not in above]
-        claimed = {child for node in self._collapses for child in node.children}
-        self._reduce.children = [node.id for node in self._collapses if node.id not in claimed] + loose
-        chunks = [self._chunks[index] for index in sorted(self._chunks)]
-        return JobTree(
-            id=job_id,
-            last_seq=self._last_seq,
-            chunks=chunks,
-            collapses=self._collapses,
-            reduce=self._reduce,
-            stages=list(self._stages.values()),
-        )
 
-    def _split(self, data: dict[str, Any]) -> None:
-        self._chunks = {
-            index: ChunkNode(id=_chunk_id(index), chunk=index, span=(span[0], span[1]))
-            for index, span in enumerate(data["spans"])
-        }
-
-    def _stage(self, name: str) -> StageNode:
-        return self._stages.setdefault(name, StageNode(stage=name))
-
-    def _stage_started(self, data: dict[str, Any]) -> None:
-        self._stage(data["stage"]).calls = data["calls"]
-        if data["stage"] in ("reduce", "direct"):
-            self._reduce.state = "running"
-
-    def _call_finished(self, data: dict[str, Any]) -> None:
-        stage, failed = self._stage(data["stage"]), data["state"] == "failed"
-        stage.done += 1
-        stage.failed += failed
-        stage.from_journal += bool(data["cached"])
-        stage.tokens = _added(stage.tokens, data["tokens"])
-        if stage.stage == "reduce":
-            self._reduce.state = "failed" if failed else "ok"
-        chunk = self._chunks.get(data["chunk"]) if data["chunk"] is not None else None
-        if chunk is None:
-            return
-        chunk.tokens = _added(chunk.tokens, data["tokens"])
-        if failed and stage.stage in ("map", "gate"):
-            chunk.state, chunk.error = "failed", data["error"]
-
-    def _chunk_gated(self, data: dict[str, Any]) -> None:
-        if chunk := self._chunks.get(data["chunk"]):
-            chunk.score = data["score"]
-            if chunk.state == "waiting":
-                chunk.state = "gated"
-
-    def _chunk_mapped(self, data: dict[str, Any]) -> None:
-        if (chunk := self._chunks.get(data["chunk"])) is None:
-            return
-        chunk.state = "empty" if data["empty"] else "mapped"
-        chunk.answer, chunk.error = data["answer"], ""
-        chunk.confidence, chunk.probability = data["confidence"], data["probability"]
-        chunk.evidence = data["evidence"]
-
-    def _collapsed(self, data: dict[str, Any]) -> None:
-        chunks = list(data["chunks"])
-        covered = set(chunks)
-        taken = {child for node in self._collapses for child in node.children}
-        inner = [n for n in self._collapses if n.id not in taken and n.depth < data["depth"] and covered >= {*n.chunks}]
+def _collapse_nodes(collapses: Iterable[Collapsed]) -> list[CollapseNode]:
+    """A collapse stands above those before it whose chunks it covers, and above the chunks that none of them has."""
+    nodes: list[CollapseNode] = []
+    for number, collapse in enumerate(collapses):
+        covered = set(collapse.chunk_indices)
+        taken = {child for node in nodes for child in node.children}
+        inner = [n for n in nodes if n.id not in taken and n.depth < collapse.depth and covered >= {*n.chunks}]
         loose = covered - {chunk for node in inner for chunk in node.chunks}
-        children = [node.id for node in inner] + [_chunk_id(chunk) for chunk in sorted(loose)]
-        name = f"c-{data['depth']}-{len(self._collapses)}"
-        self._collapses.append(CollapseNode(id=name, depth=data["depth"], chunks=chunks, children=children))
+        nodes.append(
+            CollapseNode(
+                id=f"c-{collapse.depth}-{number}",
+                depth=collapse.depth,
+                chunks=list(collapse.chunk_indices),
+                children=[node.id for node in inner] + [_chunk_id(chunk) for chunk in sorted(loose)],
+            )
+        )
+    return nodes
 
-    def _answered(self, data: dict[str, Any]) -> None:
-        self._reduce.answer = data.get("answer", "")
-        self._reduce.confidence = data.get("confidence")
-        self._reduce.probability = data.get("probability")
+
+def _reduce_node(state: RunState, result: Mapping[str, Any] | None) -> ReduceNode:
+    if result is not None:
+        answer, confidence, probability = (result.get(name) for name in ("answer", "confidence", "probability"))
+        return ReduceNode(state="ok", answer=answer or "", confidence=confidence, probability=probability)
+    node = ReduceNode()
+    if state.answer is not None:
+        node.answer, node.confidence = state.answer.text, state.answer.confidence
+        node.probability = state.answer.probability
+    last = state.stages.get(Stage.REDUCE)
+    if last is not None and last.done:
+        node.state = "failed" if last.last_failed else "ok"
+    elif last is not None or Stage.DIRECT in state.stages:
+        node.state = "running"
+    return node
 
 
 def _chunk_id(index: int) -> str:
     return f"m-{index:04}"
 
 
-def _added(tokens: list[int], more: list[int]) -> list[int]:
-    return [one + other for one, other in zip(tokens, more, strict=True)]
+def _tokens(usage: Usage) -> list[int]:
+    return [usage.prompt_tokens, usage.cached_tokens, usage.output_tokens]

@@ -11,8 +11,9 @@ from serving.api.errors import ApiError
 from serving.api.gateway import CurrentGateway
 from serving.api.job_objects import JobDocument, place_documents
 from serving.api.job_text import JobText, Unit
-from serving.api.job_tree import JobTree, TreeBuilder
+from serving.api.job_tree import JobTree, job_tree
 from serving.api.jobs import FoundJob, refuse_ended
+from serving.jobs.event_records import RecordedRun
 from serving.jobs.job import Job
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
@@ -67,14 +68,13 @@ class TextSlice(BaseModel):
 @router.get("/tree")
 async def get_tree(job: FoundJob, gateway: CurrentGateway) -> JobTree:
     """One node per chunk, the collapses above them, the reduce at the top, as far as the run has come."""
-    builder = TreeBuilder()
-    seq = 0
-    while page := await gateway.store.events(job.id, after_seq=seq, limit=_PAGE_EVENTS):
-        builder.add(page)
-        seq = page[-1].seq
+    run = RecordedRun()
+    while page := await gateway.store.events(job.id, after_seq=run.last_seq, limit=_PAGE_EVENTS):
+        for record in page:
+            run.add(record)
         if len(page) < _PAGE_EVENTS:
             break
-    return builder.tree(f"job_{job.id}", dict(job.result) if job.result else None)
+    return job_tree(f"job_{job.id}", run, job.result)
 
 
 @router.get("/evidence")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from serving.api.job_progress import ProgressLine
+from serving.api.job_progress import StreamedJob
 from serving.api.openai_shapes import (
     Told,
     begun_message,
@@ -21,7 +21,6 @@ from serving.api.openai_shapes import (
     output_text,
     response_object,
 )
-from serving.api.written_text import WrittenText
 from serving.jobs.job import EventRecord, Job, JobState
 
 _ENDED = {
@@ -41,9 +40,8 @@ class ResponseEvents:
         self._reasoning = job.request.presentation.get("progress") == "reasoning"
         self._reasoned: list[str] = []
         self._begun = False
-        self._written = WrittenText()
         self._message_begun = False
-        self.progress = ProgressLine()
+        self.shown = StreamedJob()
 
     def open(self) -> Iterator[dict[str, Any]]:
         """What every response begins with."""
@@ -55,11 +53,11 @@ class ResponseEvents:
 
     def add(self, record: EventRecord) -> Iterator[dict[str, Any]]:
         """What an event of the job adds. A job that was given back and started again starts once here."""
-        line = self.progress.tell(record)
+        line, added = self.shown.add(record)
         if record.kind == "job.started" and not self._begun:
             self._begun = True
             yield self._event("response.in_progress", response=response_object(self._unended(), status="in_progress"))
-        if added := self._written.add(record):
+        if added:
             yield from self._write(added)
         elif line and self._begun and self._reasoning and not self._message_begun:
             yield from self._reason(line)
@@ -93,7 +91,7 @@ class ResponseEvents:
 
     def _end_message(self, job: Job, told: Told) -> Iterator[dict[str, Any]]:
         """The rest of it, and the whole, which counts: a lost replica's part may have been written differently."""
-        rest = self._written.rest(told.text)
+        rest = self.shown.rest(told.text)
         if rest or not self._message_begun:
             yield from self._write(rest or "")
         place, item = self._message_place, output_message(job, told)

@@ -116,7 +116,7 @@ def _stream(request: Request, gateway: Gateway, job: Job, after: int) -> EventSt
     frames = _frames(gateway, get_attendance(request), request.app.state.texts, events, job, after)
     # It tells by itself that the gateway stops, in a way that clients raise: hence an event that is never set.
     return EventStream(
-        frames, asyncio.Event(), keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {events.progress.text}"
+        frames, asyncio.Event(), keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {events.shown.progress}"
     )
 
 

@@ -1,4 +1,7 @@
-"""From what a run tells to the lines of a job's history, each under a key that is the same when it is told again."""
+"""A run's events as the lines of a job's history, and back.
+
+Each line has a key that is the same when a resumed run reports the same again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.answer import confidence_of
+from pipeline.answer import Answer, Coverage, confidence_of
 from pipeline.document import Span
 from pipeline.events import (
     CallEnded,
@@ -24,43 +27,44 @@ from pipeline.events import (
     Warned,
     Written,
 )
-from pipeline.finding import Evidence
-from serving.jobs.job import NewEvent
-from serving.run_progress import RunProgress
+from pipeline.finding import Alignment, Evidence, Finding
+from pipeline.model import CallFailed, Stage, Usage
+from pipeline.run import Plan
+from pipeline.run_state import RunState
+from serving.jobs.job import EventRecord, NewEvent
 
 _NOT_IN_KEY: Mapping[str, frozenset[str]] = {
     "call.finished": frozenset({"tokens", "cached"}),
     "provisional": frozenset({"reason"}),
 }
-"""What may differ when a resumed run tells the same again: who paid for a call, and what was shown before."""
+"""May differ when a resumed run reports the same again: who paid for a call, and what was shown before."""
 
 
 class EventRecorder:
-    """Turns the events of one attempt into records, in order."""
+    """Turns the events of one attempt into records, in order, and keeps the state that they make."""
 
     def __init__(self) -> None:
-        self._spans: Sequence[Span] = ()
-        self._told: Counter[str] = Counter()
-        self._text = ""
+        self.state = RunState()
+        self._recorded: Counter[str] = Counter()
 
     def record(self, event: Event) -> NewEvent | None:
         """None for what a job's history has no line for: its end is written by the store."""
         described = self._describe(event)
+        self.state.apply(event)
         if described is None:
             return None
         kind, data = described
         content = {name: value for name, value in data.items() if name not in _NOT_IN_KEY.get(kind, ())}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         key = f"{kind}:{digest}"
-        self._told[key] += 1
-        return NewEvent(kind=kind, data=data, key=f"{key}:{self._told[key]}")
+        self._recorded[key] += 1
+        return NewEvent(kind=kind, data=data, key=f"{key}:{self._recorded[key]}")
 
     def _describe(self, event: Event) -> tuple[str, dict[str, Any]] | None:  # noqa: C901, PLR0911  one line per event
         match event:
             case Planned():
                 return "plan", asdict(event.plan)
             case Split():
-                self._spans = event.spans
                 return "split", {"spans": [[span.start, span.end] for span in event.spans]}
             case StageStarted():
                 return "stage.started", {"stage": event.stage.value, "calls": event.calls}
@@ -83,13 +87,13 @@ class EventRecorder:
 
     def _written(self, text: str) -> tuple[str, dict[str, Any]] | None:
         """What was added, and where; everything, if it was begun anew and differs."""
-        at = len(self._text) if text.startswith(self._text) else 0
-        self._text = text
+        at = len(self.state.written) if text.startswith(self.state.written) else 0
         return ("written", {"at": at, "text": text[at:]}) if text[at:] else None
 
     def _mapped(self, event: ChunkMapped) -> dict[str, Any]:
         finding = event.finding
-        span = self._spans[event.chunk_index]
+        span = self.state.chunks[event.chunk_index].span
+        assert span is not None, "a document is split before its chunks are read"
         return {
             "chunk": event.chunk_index,
             "span": [span.start, span.end],
@@ -97,24 +101,65 @@ class EventRecorder:
             "answer": finding.answer if finding else "",
             "confidence": confidence_of(finding.probability) if finding else None,
             "probability": round(finding.probability, 4) if finding else None,
-            "evidence": _evidence(finding.evidence) if finding else [],
+            "evidence": evidence_records(finding.evidence) if finding else [],
         }
 
 
-def progress_record(progress: RunProgress) -> dict[str, Any]:
+class RecordedRun:
+    """The state of a run from its job's history: the way back from records to events, as far as they say."""
+
+    def __init__(self) -> None:
+        self.state = RunState()
+        self.last_seq = 0
+
+    def add(self, record: EventRecord) -> Event | None:
+        """Take in the next record. What it says of the run, if anything; the job's own life is not the run's."""
+        self.last_seq = record.seq
+        event = self._read(record.kind, record.data)
+        if event is not None:
+            self.state.apply(event)
+        return event
+
+    def _read(self, kind: str, data: Mapping[str, Any]) -> Event | None:  # noqa: C901, PLR0911  one line per kind
+        match kind:
+            case "plan":
+                return Planned(plan=Plan(**data))
+            case "split":
+                return Split(spans=tuple(Span(start, end) for start, end in data["spans"]))
+            case "stage.started":
+                return StageStarted(stage=Stage(data["stage"]), calls=data["calls"])
+            case "call.finished":
+                return _call_from(data)
+            case "chunk.gated":
+                return ChunkGated(chunk_index=data["chunk"], score=data["score"])
+            case "chunk.mapped":
+                return ChunkMapped(chunk_index=data["chunk"], finding=None if data["empty"] else _finding_from(data))
+            case "collapsed":
+                return Collapsed(depth=data["depth"], chunk_indices=tuple(data["chunks"]))
+            case "provisional":
+                return Provisional(answer=_answer_from(data), reason=data["reason"])
+            case "written":
+                return Written(text=self.state.written[: data["at"]] + data["text"])
+            case "warning":
+                return Warned(message=data["message"])
+            case _:
+                return None
+
+
+def progress_record(state: RunState) -> dict[str, Any]:
     """What a poll shows of a run: its stages in the order in which they began."""
-    now_s = progress.clock()
+    now_s = state.clock()
     return {
         "stages": {
             stage.value: {
-                "calls": reached.calls,
-                "done": reached.done,
-                "failed": reached.failed,
-                "kept": reached.kept,
-                "tokens_per_s": round(reached.tokens_per_s, 1),
-                "eta_s": None if (eta_s := reached.eta_s(now_s)) is None else round(eta_s, 1),
+                "calls": at.calls,
+                "done": at.done,
+                "failed": at.failed,
+                "kept": at.kept,
+                "tokens_per_s": round(at.tokens_per_s, 1),
+                "eta_s": None if (eta_s := at.eta_s(now_s)) is None else round(eta_s, 1),
             }
-            for stage, reached in progress.stages.items()
+            for stage, at in state.stages.items()
         }
     }
 
@@ -147,12 +192,12 @@ def _provisional(event: Provisional) -> dict[str, Any]:
         "answer": answer.text,
         "confidence": answer.confidence,
         "probability": round(answer.probability, 4),
-        "evidence": _evidence(answer.evidence),
+        "evidence": evidence_records(answer.evidence),
         "reason": event.reason,
     }
 
 
-def _evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
+def evidence_records(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
     return [
         {
             "start": one.span.start if one.span else None,
@@ -162,3 +207,53 @@ def _evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
         }
         for one in evidence
     ]
+
+
+def _call_from(data: Mapping[str, Any]) -> CallEnded:
+    prompt, cached, output = data.get("tokens", (0, 0, 0))
+    from_journal, failed = data.get("cached", False), data.get("state") == "failed"
+    usage = Usage(calls=1, prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
+    return CallEnded(
+        stage=Stage(data["stage"]),
+        chunk_index=data.get("chunk"),
+        usage=Usage(journal_calls=1) if from_journal else usage,
+        failed=CallFailed(error=data["error"], message="") if failed else None,
+        from_journal=from_journal,
+    )
+
+
+def _finding_from(data: Mapping[str, Any]) -> Finding:
+    chunk = data["chunk"]
+    return Finding(
+        chunk_indices=(chunk,),
+        evidence=_evidence_from(data.get("evidence", ()), chunk),
+        rationale="",
+        answer=data["answer"],
+        stated_confidence=confidence_of(data["probability"]),
+        probability=data["probability"],
+    )
+
+
+def _answer_from(data: Mapping[str, Any]) -> Answer:
+    return Answer(
+        text=data["answer"],
+        explanation="",
+        found=bool(data["answer"]),
+        confidence=confidence_of(data["probability"]),
+        probability=data["probability"],
+        evidence=_evidence_from(data.get("evidence", ()), 0),
+        coverage=Coverage(chunks=0, chunks_read=0, chunks_extracted=0),
+        provisional=True,
+    )
+
+
+def _evidence_from(records: Sequence[Mapping[str, Any]], chunk: int) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            quote=record["quote"],
+            chunk_index=chunk,
+            span=None if record["start"] is None else Span(record["start"], record["end"]),
+            alignment=Alignment(record["alignment"]),
+        )
+        for record in records
+    )

@@ -23,10 +23,9 @@ from pipeline.steps import RunPaused
 from serving.jobs.event_records import EventRecorder, progress_record
 from serving.jobs.job import Claim, JobState, NewEvent
 from serving.jobs.job_store import JobStore
-from serving.jobs.ledger import Ledger
+from serving.jobs.ledger import job_totals, usage_record
 from serving.jobs.pulse import Pulse
 from serving.jobs.work import Documents, Result, run_chat, run_strategy
-from serving.run_progress import RunProgress
 from serving.session import Session
 
 _LOG = logging.getLogger(__name__)
@@ -75,8 +74,6 @@ class JobRun:
         self._working: asyncio.Task[Any] | None = None
         self._worked = asyncio.Event()
         self._recorder = EventRecorder()
-        self._progress = RunProgress()
-        self._ledger = Ledger()
         self._unwritten: list[NewEvent] = []
         self._plan: Mapping[str, Any] | None = None
         self._answer: Answer | None = None
@@ -126,13 +123,11 @@ class JobRun:
 
     def _hear(self, event: Event) -> None:
         """What the run tells; called within the work, so it only takes note."""
-        self._progress.add(event)
-        if isinstance(event, CallEnded):
-            self._ledger.add(event)
-            if event.failed and event.failed.error == "ReplicaUnavailable" and self._bench.pulse.silent:
-                self._bench.pulse.lose()
-                self.stop(Stop.OUTAGE)
         record = self._recorder.record(event)
+        failed = event.failed if isinstance(event, CallEnded) else None
+        if failed and failed.error == "ReplicaUnavailable" and self._bench.pulse.silent:
+            self._bench.pulse.lose()
+            self.stop(Stop.OUTAGE)
         if record is not None:
             self._unwritten.append(record)
         if isinstance(event, Planned) and record is not None:
@@ -148,8 +143,8 @@ class JobRun:
 
     async def _write(self) -> None:
         told = self._unwritten[:_MOST_PER_WRITE]
-        usage = self._ledger.record(_usage_before(self.claim))
-        progress = progress_record(self._progress) | {"usage": usage}
+        state = self._recorder.state
+        progress = progress_record(state) | {"usage": usage_record(state, _usage_before(self.claim))}
         await self._bench.store.append(self.claim, told, plan=self._plan, progress=progress)
         del self._unwritten[: len(told)]
 
@@ -184,14 +179,15 @@ class JobRun:
         _LOG.info("job.left", extra=self._ids | {"stop": self._stop and self._stop.name})
 
     async def _finish(self, state: JobState, **outcome: Mapping[str, Any]) -> None:
-        job, answer = self.claim.job, self._answer
-        totals = self._ledger.totals(
+        job, answer, ran = self.claim.job, self._answer, self._recorder.state
+        totals = job_totals(
+            ran,
             max(0.0, time.time() - (job.started_unix_s or time.time())),
             stage_seconds=answer.seconds if answer else {},
             coverage=answer.coverage if answer else None,
         )
         before = _usage_before(self.claim) if state is not JobState.COMPLETED else None
-        usage = self._ledger.record(before)
+        usage = usage_record(ran, before)
         await self._insist(lambda: self._bench.store.finish(self.claim, state, usage=usage, totals=totals, **outcome))
 
     def _error_record(self, error: Exception) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pipeline.document import Document
 from pipeline.errors import CallerError
 from pipeline.events import Event, Written
 from pipeline.meter import Meter
-from pipeline.model import Call, CallFailed, Completion
+from pipeline.model import LIMIT_REACHED, Call, CallFailed, Completion
 from pipeline.run import Limits, Request
 from pipeline.token_budget import TokenBudget
 from serving.jobs.job import DocumentRef, Job, JobRequest
@@ -109,7 +109,7 @@ def _chat_call(job: Job, model: OpenModel) -> Call:
 def _refuse_failures(answer: Answer, *, strict: bool) -> None:
     """Nothing read is no success, whatever the policy; under the strict one a single failed chunk is none."""
     coverage = answer.coverage
-    failed = [chunk for chunk in coverage.failed_chunks if chunk.error != "LimitReached"]
+    failed = [chunk for chunk in coverage.failed_chunks if chunk.error != LIMIT_REACHED]
     if failed and (strict or not coverage.chunks_read):
         message = f"{len(failed)} of {coverage.chunks} chunks could not be read; the first: {failed[0].message}"
         raise error_class(failed[0].error)(message)

@@ -12,10 +12,10 @@ from pipeline.finding import Evidence
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import CallFailed, Stage, Usage
 from pipeline.run import Request
+from pipeline.run_state import RunState
 from pipeline.scripted_model import ScriptedModel
 from serving.jobs.event_records import EventRecorder, progress_record, progress_text
 from serving.jobs.job import NewEvent
-from serving.run_progress import RunProgress
 from tests.factories import fact_document, make_resources, make_tokenizer, reading_script
 
 DOCUMENT = fact_document({3: "The harbour master was Ada Quill."}, paragraphs=14)
@@ -78,14 +78,14 @@ def test_equal_calls_of_one_run_are_told_each() -> None:
 
 async def test_progress_says_in_a_few_words_where_a_run_is(tmp_path: Path) -> None:
     events, _ = await run(Journal(tmp_path / "j.sqlite"))
-    progress = RunProgress()
-    assert progress_text(progress_record(progress)) == progress_text(None) == ""
+    state = RunState()
+    assert progress_text(progress_record(state)) == progress_text(None) == ""
     gated = 0
     for event in events:
-        progress.add(event)
+        state.apply(event)
         if isinstance(event, CallEnded) and event.stage is Stage.GATE:
             gated += 1
             if gated == 5:
                 plan = next(e.plan for e in events if isinstance(e, Planned))
-                assert progress_text(progress_record(progress)) == f"gate 5/{plan.chunks}"
-    json.dumps(progress_record(progress))
+                assert progress_text(progress_record(state)) == f"gate 5/{plan.chunks}"
+    json.dumps(progress_record(state))

@@ -17,10 +17,10 @@ from pipeline.events import CallEnded, Event, Finished, Planned, StageStarted
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
 from pipeline.run import Request, Resources
+from pipeline.run_state import RunState
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies import STRATEGIES
 from serving.live_display import progress_line, progress_table
-from serving.run_progress import RunProgress
 from tests.factories import fact_document, make_resources, make_tokenizer
 
 CONTEXT_TOKENS = 8192
@@ -187,13 +187,13 @@ async def test_the_display_knows_what_to_expect(strategy: str) -> None:
     events: list[Event] = []
     _, resources = on(seeded_script(6), events)
     await ask(document(strategy), request(strategy), resources)
-    progress = RunProgress()
+    state = RunState()
     for event in events:
-        progress.add(event)
+        state.apply(event)
     reading = next(event.stage for event in events if isinstance(event, StageStarted))
-    assert progress.stages[reading].calls == progress.stages[reading].done
-    assert reading.value in progress_line(progress)
-    assert progress_table(progress).row_count == len(progress.stages)
+    assert state.stages[reading].calls == state.stages[reading].done
+    assert reading.value in progress_line(state)
+    assert progress_table(state).row_count == len(state.stages)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

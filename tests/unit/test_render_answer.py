@@ -15,9 +15,9 @@ from pipeline.events import CallEnded, ChunkGated, ChunkMapped, Event, Planned, 
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import CallFailed, Stage, Usage
 from pipeline.run import Plan
+from pipeline.run_state import RunState
 from serving.live_display import PlainDisplay, TerminalDisplay, progress_line, progress_table
 from serving.render_answer import answer_lines, answer_record, duration, plan_lines, printable, usage_lines
-from serving.run_progress import RunProgress
 
 DOCUMENT = Document.join(
     [Document.from_text("One.\nTwo \x1b[31mred\x1b[0m.\n", "a.txt"), Document.from_text("Three.", "b\x07.txt")]
@@ -148,24 +148,24 @@ def ended(stage: Stage, *, failed: bool = False, known: bool = False) -> CallEnd
     return CallEnded(stage=stage, chunk_index=0, usage=USAGE, failed=failure, from_journal=known)
 
 
-def feed(progress: RunProgress, clock: Clock, events: Iterable[tuple[float, Event]]) -> None:
+def feed(state: RunState, clock: Clock, events: Iterable[tuple[float, Event]]) -> None:
     for after_s, event in events:
         clock.now_s += after_s
-        progress.add(event)
+        state.apply(event)
 
 
 def test_chunks_that_are_read_again_are_not_kept_twice() -> None:
-    progress = RunProgress()
+    state = RunState()
     for stage, calls in ((Stage.GATE, 6), (Stage.MAP, 4), (Stage.MAP, 9)):
-        progress.add(StageStarted(stage=stage, calls=calls))
-    assert progress.stages[Stage.GATE].kept == 6
+        state.apply(StageStarted(stage=stage, calls=calls))
+    assert state.stages[Stage.GATE].kept == 6
 
 
 def test_progress_counts_kept_failed_speed_and_time_left() -> None:
     clock = Clock()
-    progress = RunProgress(clock=clock)
+    state = RunState(clock=clock)
     feed(
-        progress,
+        state,
         clock,
         [
             (0, Planned(plan=PLAN)),
@@ -178,22 +178,22 @@ def test_progress_counts_kept_failed_speed_and_time_left() -> None:
             (0, ChunkMapped(chunk_index=0, finding=None)),
         ],
     )
-    gate, mapped = progress.stages[Stage.GATE], progress.stages[Stage.MAP]
+    gate, mapped = state.stages[Stage.GATE], state.stages[Stage.MAP]
     assert (gate.done, gate.failed, gate.kept, gate.calls) == (2, 1, 3, 10)
     assert gate.tokens_per_s == 1620 / 4
     assert gate.eta_s(now_s=5.0) == 2.0 * 8 - 1.0
     assert (mapped.done, mapped.kept) == (1, 0)
-    assert "gate 2/10, 3 kept, 1 failed, 405 tokens/s, about 15 s left" in progress_line(progress)
+    assert "gate 2/10, 3 kept, 1 failed, 405 tokens/s, about 15 s left" in progress_line(state)
     console = Console(file=io.StringIO(), width=100)
-    console.print(progress_table(progress))
+    console.print(progress_table(state))
     assert "2/10" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_calls_from_the_journal_say_nothing_about_speed() -> None:
     clock = Clock()
-    progress = RunProgress(clock=clock)
-    feed(progress, clock, [(0, StageStarted(stage=Stage.GATE, calls=4)), (0.01, ended(Stage.GATE, known=True))])
-    gate = progress.stages[Stage.GATE]
+    state = RunState(clock=clock)
+    feed(state, clock, [(0, StageStarted(stage=Stage.GATE, calls=4)), (0.01, ended(Stage.GATE, known=True))])
+    gate = state.stages[Stage.GATE]
     assert (gate.computed_tokens, gate.eta_s(now_s=1.0)) == (0, None)
 
 

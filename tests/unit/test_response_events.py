@@ -107,7 +107,7 @@ def test_an_answer_so_far_is_told_as_reasoning_and_nowhere_else() -> None:
     events = ResponseEvents(job())
     for record in HISTORY[:7]:
         list(events.add(record))
-    assert events.progress.text == "map 3/7", "keep-alive lines, and what is polled, hold no text of the document"
+    assert events.shown.progress == "map 3/7", "keep-alive lines, and what is polled, hold no text of the document"
 
 
 def test_a_run_that_began_twice_is_told_once() -> None:

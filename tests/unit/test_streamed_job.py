@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.events import Written
-from serving.api.written_text import WrittenText
+from serving.api.job_progress import StreamedJob
 from serving.jobs.event_records import EventRecorder
 from serving.jobs.job import EventRecord
 
@@ -16,18 +16,18 @@ def record(at: int, text: str) -> EventRecord:
 
 
 def test_a_call_that_is_sent_again_and_writes_the_same_is_told_once() -> None:
-    written = WrittenText()
-    pieces = [written.add(record(0, "He")), written.add(record(2, "llo"))]
-    pieces += [written.add(record(0, "Hel")), written.add(record(3, "lo the")), written.rest("Hello there.")]
+    shown = StreamedJob()
+    pieces = [shown.add(record(0, "He"))[1], shown.add(record(2, "llo"))[1]]
+    pieces += [shown.add(record(0, "Hel"))[1], shown.add(record(3, "lo the"))[1], shown.rest("Hello there.")]
     assert pieces == ["He", "llo", "", " the", "re."]
 
 
 def test_what_differs_is_not_told() -> None:
-    written = WrittenText()
-    assert written.add(record(0, "Hello")) == "Hello"
-    assert written.add(record(0, "Good morning")) == ""
-    assert written.rest("Good morning.") is None
-    assert written.told == "Hello"
+    shown = StreamedJob()
+    assert shown.add(record(0, "Hello"))[1] == "Hello"
+    assert shown.add(record(0, "Good morning"))[1] == ""
+    assert shown.rest("Good morning.") is None
+    assert shown.sent == "Hello"
 
 
 @given(st.text(min_size=1), st.lists(st.integers(0, 30)), st.lists(st.integers(0, 30)))
@@ -41,8 +41,8 @@ def test_a_text_comes_whole_however_it_was_cut_and_whoever_tells_it_again(
         for cut in cuts:
             if (new := recorder.record(Written(text=text[:cut]))) is not None:
                 kept.setdefault(new.key, EventRecord(seq=1, kind=new.kind, data=dict(new.data), created_unix_s=0.0))
-    written = WrittenText()
-    pieces = [written.add(record) for record in kept.values()]
-    rest = written.rest(text)
+    shown = StreamedJob()
+    pieces = [shown.add(record)[1] for record in kept.values()]
+    rest = shown.rest(text)
     assert rest is not None
     assert "".join([*pieces, rest]) == text
