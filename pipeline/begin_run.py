@@ -9,7 +9,7 @@ from pipeline.calibrate import Calibration
 from pipeline.chunk_account import ChunkAccount
 from pipeline.document import Document
 from pipeline.errors import QuestionTooLong
-from pipeline.events import Split
+from pipeline.events import Split, StepReached
 from pipeline.finding import Finding
 from pipeline.gather_context import context_tokens, gather_context
 from pipeline.map_chunks import judge_finding
@@ -101,7 +101,7 @@ def begin_run(document: Document, request: Request, resources: Resources) -> Run
             meter=Meter(resources.dispatcher, request.limits, resources.emit),
             emit=resources.emit,
         ),
-        steps=Steps(resources.steps),
+        steps=Steps(resources.steps, lambda at: resources.emit(StepReached(checkpoint=at))),
     )
 
 

@@ -70,7 +70,7 @@ class ModelIncomplete(CallerError):
 
 
 class NothingToResume(CallerError):
-    """No interrupted run is known; ask the question without --resume."""
+    """No unfinished job of the command line is known; ask the question with `longfold ask`."""
 
 
 class DocumentTooLong(CallerError):

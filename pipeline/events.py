@@ -9,6 +9,7 @@ from pipeline.document import Span
 from pipeline.finding import Finding
 from pipeline.model import CallFailed, Stage, Usage
 from pipeline.run import Plan
+from pipeline.steps import Checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,13 @@ class Collapsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepReached:
+    """The run goes on from this state; only where somebody keeps it."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provisional:
     """The best verified answer so far; it may be overturned, and `reason` says why it changed."""
 
@@ -101,6 +109,7 @@ Event = (
     | ChunkGated
     | ChunkMapped
     | Collapsed
+    | StepReached
     | Provisional
     | Written
     | Warned

@@ -1,4 +1,4 @@
-"""Every completed call by its content key, and every run with its checkpoints: resume, cache, exactly-once.
+"""Every completed call by its content key: resume, cache, exactly-once.
 
 The key covers model, encoded prompt, sampling and schema (`Call.key`), so a resumed run is the same run: no call is
 paid twice, and the result is the same. One SQLite file in WAL mode; a full disk costs the journal, never the run.
@@ -13,46 +13,22 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from pipeline.dispatch import Dispatcher
-from pipeline.errors import OutOfDisk
 from pipeline.model import Call, Completion, Outcome, Usage
-from pipeline.steps import Checkpoint
 
 _LOG = logging.getLogger(__name__)
 _TRY_AGAIN_S = 5.0
 """After a write that failed: a full disk is not asked at every call, nor given up for good."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (key TEXT PRIMARY KEY, completion TEXT NOT NULL, completed_s REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, request TEXT NOT NULL, started_s REAL NOT NULL,
-                                 finished_s REAL, answer TEXT);
-CREATE TABLE IF NOT EXISTS checkpoints (run_id TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL,
-                                        state TEXT NOT NULL, edited TEXT, paused INTEGER NOT NULL,
-                                        origin TEXT NOT NULL, PRIMARY KEY (run_id, number));
 """
-_RUN_COLUMNS = "run_id, request, started_s, finished_s, answer"
-_CHECKPOINT_COLUMNS = "number, name, state, edited, paused, origin"
-_Statement = tuple[str, tuple[object, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """A run as it was asked for; `request` is what its owner needs to ask again."""
-
-    run_id: str
-    request: dict[str, Any]
-    started_s: float
-    finished_s: float | None
-    answer: str | None
-    """Its text, once the run is finished."""
 
 
 class Journal:
-    """The calls and runs of one cache folder. Several processes may share it."""
+    """The completed calls of one cache folder. Several processes may share it."""
 
     def __init__(self, path: Path, *, most_pages: int = 2**30) -> None:
         """Open or create. An unusable file is reported once; the journal is then kept in memory.
@@ -98,80 +74,6 @@ class Journal:
         record = json.dumps(asdict(completion) | {"run_id": run_id})
         self._write("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (key, record, time.time()))
 
-    def start_run(self, run_id: str, request: dict[str, Any]) -> None:
-        self._write(
-            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, NULL, NULL)", (run_id, json.dumps(request), time.time())
-        )
-
-    def finish_run(self, run_id: str, answer: str = "") -> None:
-        self._write("UPDATE runs SET finished_s = ?, answer = ? WHERE run_id = ?", (time.time(), answer, run_id))
-
-    def find_run(self, run_id: str = "") -> RunRecord | None:
-        """The run with this id or unique beginning of one; without one, the latest that did not finish."""
-        where, values = ("run_id LIKE ?", (f"{run_id}%",)) if run_id else ("finished_s IS NULL", ())
-        return next(self._runs(f"WHERE {where}", values), None)
-
-    def latest_runs(self, most: int) -> list[RunRecord]:
-        return list(itertools.islice(self._runs(), most))
-
-    def _runs(self, where: str = "", values: tuple[object, ...] = ()) -> Iterator[RunRecord]:
-        rows = self._connection.execute(
-            f"SELECT {_RUN_COLUMNS} FROM runs {where} ORDER BY started_s DESC",  # noqa: S608 fixed text
-            values,
-        )
-        for run_id, request, started_s, finished_s, answer in rows:
-            yield RunRecord(
-                run_id=run_id, request=json.loads(request), started_s=started_s, finished_s=finished_s, answer=answer
-            )
-
-    def checkpoints(self, run_id: str) -> list[Checkpoint]:
-        """In the order of the steps."""
-        return list(self._checkpoints(run_id, "ORDER BY number"))
-
-    def last_checkpoint(self, run_id: str) -> Checkpoint | None:
-        return next(self._checkpoints(run_id, "ORDER BY number DESC LIMIT 1"), None)
-
-    def _checkpoints(self, run_id: str, order: str) -> Iterator[Checkpoint]:
-        rows = self._connection.execute(
-            f"SELECT {_CHECKPOINT_COLUMNS} FROM checkpoints WHERE run_id = ? {order}",  # noqa: S608 fixed text
-            (run_id,),
-        )
-        for number, name, state, edited, paused, origin in rows:
-            yield Checkpoint(number=number, name=name, state=state, edited=edited, paused=bool(paused), origin=origin)
-
-    def keep_checkpoint(self, run_id: str, checkpoint: Checkpoint) -> None:
-        self._write(*_insert_checkpoint(run_id, checkpoint))
-
-    def edit_run(self, run_id: str, at: Checkpoint) -> None:
-        """Put the edited checkpoint into the run, whose later ones then no longer hold. Raises OutOfDisk."""
-        self._commit(
-            _insert_checkpoint(run_id, at),
-            ("DELETE FROM checkpoints WHERE run_id = ? AND number > ?", (run_id, at.number)),
-            ("UPDATE runs SET finished_s = NULL, answer = NULL WHERE run_id = ?", (run_id,)),
-        )
-
-    def fork_run(self, run_id: str, fork_id: str, at: Checkpoint) -> None:
-        """Begin `fork_id` with the request and the checkpoints of a run, up to the edited one. Raises OutOfDisk."""
-        before = [checkpoint for checkpoint in self.checkpoints(run_id) if checkpoint.number < at.number]
-        inherited = [replace(checkpoint, origin=checkpoint.origin or run_id) for checkpoint in before]
-        inherited.append(replace(at, origin=run_id))
-        self._commit(
-            (
-                f"INSERT INTO runs ({_RUN_COLUMNS}) SELECT ?, request, ?, NULL, NULL FROM runs WHERE run_id = ?",  # noqa: S608
-                (fork_id, time.time(), run_id),
-            ),
-            *(_insert_checkpoint(fork_id, checkpoint) for checkpoint in inherited),
-        )
-
-    def _commit(self, *statements: _Statement) -> None:
-        """All or nothing: what a person wrote must not be lost without a word."""
-        try:
-            with self._connection:
-                for statement, values in statements:
-                    self._connection.execute(statement, values)
-        except sqlite3.Error as error:
-            raise OutOfDisk(f"The journal cannot be written ({error}); nothing was changed.") from error
-
     def _write(self, statement: str, values: tuple[object, ...]) -> None:
         if not self._writable and time.monotonic() < self._try_again_s:
             return
@@ -192,44 +94,7 @@ def _connect(path: str) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.executescript(_SCHEMA)
-    if "answer" not in {row[1] for row in connection.execute("PRAGMA table_info(runs)")}:  # of an earlier version
-        with suppress(sqlite3.OperationalError):  # another process was faster
-            connection.execute("ALTER TABLE runs ADD COLUMN answer TEXT")
     return connection
-
-
-def _insert_checkpoint(run_id: str, checkpoint: Checkpoint) -> _Statement:
-    values = tuple(getattr(checkpoint, name) for name in _CHECKPOINT_COLUMNS.split(", "))
-    return (
-        f"INSERT OR REPLACE INTO checkpoints (run_id, {_CHECKPOINT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-        (run_id, *values),
-    )
-
-
-class RunHistory:
-    """The checkpoints of one run in the journal, as its steps see them (`steps.History`)."""
-
-    def __init__(self, journal: Journal, run_id: str) -> None:
-        self.run_id = run_id
-        self._journal = journal
-        self._known = {checkpoint.number: checkpoint for checkpoint in journal.checkpoints(run_id)}
-
-    @property
-    def paused_at(self) -> int:
-        return max((number for number, known in self._known.items() if known.paused), default=0)
-
-    def find(self, number: int) -> Checkpoint | None:
-        return self._known.get(number)
-
-    def save(self, number: int, name: str, state: str, *, paused: bool) -> None:
-        """An unchanged one is not written again."""
-        known = self._known.get(number)
-        checkpoint = Checkpoint(number=number, name=name, state=state, paused=paused)
-        if known is not None:
-            checkpoint = replace(checkpoint, edited=known.edited, paused=paused or known.paused, origin=known.origin)
-        if checkpoint != known:
-            self._known[number] = checkpoint
-            self._journal.keep_checkpoint(self.run_id, checkpoint)
 
 
 class JournaledDispatcher:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pipeline.answer import Answer
@@ -20,12 +20,14 @@ from pipeline.events import (
     Provisional,
     Split,
     StageStarted,
+    StepReached,
     Warned,
     Written,
 )
 from pipeline.finding import Finding
 from pipeline.model import LIMIT_REACHED, CallFailed, Stage, Usage
 from pipeline.run import Plan
+from pipeline.steps import Checkpoint
 
 MIN_RATE_S = 1.0
 """Over less time than this a rate is noise: a stage may be known only from its first outcome on."""
@@ -108,6 +110,8 @@ class RunState:
     chunks: list[ChunkState] = field(default_factory=list)
     """By index; as many as were split, or heard of."""
     collapses: list[Collapsed] = field(default_factory=list)
+    steps: dict[int, Checkpoint] = field(default_factory=dict)
+    """By number: the states that its steps began from."""
     answer: Answer | None = None
     """The answer so far, or the last."""
     first_answer_s: float | None = None
@@ -163,6 +167,10 @@ class RunState:
                 self._map(event)
             case Collapsed():
                 self.collapses.append(event)
+            case StepReached():
+                at, known = event.checkpoint, self.steps.get(event.checkpoint.number)
+                # A fork comes again to the states that it has from its origin.
+                self.steps[at.number] = replace(at, origin=known.origin) if known and known.state == at.state else at
             case Provisional():
                 self.answer = event.answer
                 if self.first_answer_s is None:

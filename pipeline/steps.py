@@ -7,9 +7,9 @@ it again, and edited or forked by giving another state at one of its steps.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pipeline.errors import StateInvalid, TooManySteps
 from pipeline.finding import Finding, Findings
@@ -31,30 +31,19 @@ class Checkpoint:
     """As JSON (`state_json.py`)."""
     edited: str | None = None
     """What a person put in its place."""
-    paused: bool = False
-    """Whether the run stopped here, so that it goes on when it comes here again."""
     origin: str = ""
     """The run that came here first, if this one was forked from it."""
 
 
-class History(Protocol):
-    """The checkpoints of one run. `RunHistory` keeps them in the journal."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a person has done to a run so far."""
 
-    @property
-    def run_id(self) -> str: ...
-
-    def find(self, number: int) -> Checkpoint | None:
-        """What is known of the checkpoint from an earlier time, or from the run this one was forked from."""
-        ...
-
-    @property
-    def paused_at(self) -> int:
-        """Number of the last checkpoint that a person has looked at; 0 if there is none."""
-        ...
-
-    def save(self, number: int, name: str, state: str, *, paused: bool) -> None:
-        """Keep the checkpoint; an edit of it stays."""
-        ...
+    run_id: str
+    looked_at: int = 0
+    """Number of the last checkpoint at which a person let the run go on; 0 if there is none."""
+    edits: Mapping[int, Checkpoint] = field(default_factory=dict)
+    """By number, the checkpoints that were edited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +55,7 @@ class StepOptions:
     most: int | None = None
     """Steps that a run may take; one more is TooManySteps."""
     history: History | None = None
-    """Where checkpoints are kept; None: nowhere."""
+    """None: nobody will look at this run's checkpoints, so they are not reported."""
 
 
 class RunPaused(Exception):
@@ -93,8 +82,10 @@ class OpenStep:
 class Steps:
     """The steps of one run, in order."""
 
-    def __init__(self, options: StepOptions) -> None:
+    def __init__(self, options: StepOptions, report: Callable[[Checkpoint], None] = lambda _: None) -> None:
+        """`report` hears of every checkpoint that the run does not pause at; a pause is reported by RunPaused."""
         self._options = options
+        self._report = report
         self._taken = 0
 
     def take(self, name: str, state: State, run: Run) -> State:
@@ -134,14 +125,13 @@ class Steps:
 
     def _is_paused_at(self, number: int, name: str) -> bool:
         history = self._options.history
-        return name == self._options.pause_before and number > (history.paused_at if history else 0)
+        return name == self._options.pause_before and number > (history.looked_at if history else 0)
 
     def _edited(self, number: int) -> Checkpoint | None:
-        before = self._options.history.find(number) if self._options.history else None
-        return before if before is not None and before.edited is not None else None
+        return self._options.history.edits.get(number) if self._options.history else None
 
     def close(self, step: OpenStep, state: State, run: Run) -> State:
-        """The state is complete: keep it, and give the one to go on with. Raises RunPaused and StateInvalid."""
+        """The state is complete: report it, and give the one to go on with. Raises RunPaused and StateInvalid."""
         number, name = step.number, step.name
         history = self._options.history
         paused = self._is_paused_at(number, name)
@@ -151,12 +141,11 @@ class Steps:
         before = self._edited(number)
         if before is not None:
             state = _apply(before, name, written, state, run)
-        if history is not None:
-            history.save(number, name, written, paused=paused)
+        edited = before.edited if before else None
+        checkpoint = Checkpoint(number=number, name=name, state=written, edited=edited)
         if paused:
-            edited = before.edited if before else None
-            checkpoint = Checkpoint(number=number, name=name, state=written, edited=edited, paused=True)
             raise RunPaused(history.run_id if history else "", checkpoint, state)
+        self._report(checkpoint)
         return state
 
 

@@ -1,24 +1,25 @@
-"""`longfold ask`: load, plan, reach a model, ask, show; one question, or one after another on the warm document."""
+"""`longfold ask`: load, plan, reach a model, ask, show; one question, or one after another on the warm document.
+
+A question is a job in the store that the API uses, run in this process (`jobs/run_here.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.answer import Answer
 from pipeline.document import Document
-from pipeline.errors import CallerError, CapacityError, TooManySteps
+from pipeline.errors import CallerError, CapacityError, LeaseLost, TooManySteps
 from pipeline.events import Event
-from pipeline.journal import Journal, RunHistory
 from pipeline.load_document import STDIN, load_documents
 from pipeline.run import Plan, Request
-from pipeline.steps import RunPaused, StepOptions
+from pipeline.steps import RunPaused
 from pipeline.strategies import check_step
 from pipeline.strategies.summarize import LANGCHAIN
 from pipeline.updates_view import LANGGRAPH, OURS, UpdatesView
@@ -26,7 +27,7 @@ from serving.draw_flowchart import draw_flowchart
 from serving.live_display import Display, Feed, make_display
 from serving.read_flowchart import read_flowchart
 from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
-from serving.render_run import paused_lines, paused_record
+from serving.render_job import paused_lines, paused_record, spell_id
 from serving.session import (
     OpenModel,
     Session,
@@ -37,95 +38,122 @@ from serving.session import (
 )
 from serving.settings import Settings
 
+if TYPE_CHECKING:  # the database is imported when a job is run
+    from serving.jobs.job import Job, JobRequest
+    from serving.jobs.job_run import JobRun
+
 PAUSED = 6
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the command line asks for."""
+class AskOptions:
+    """How a question is answered and shown."""
+
+    as_json: bool = False
+    updates: bool = False
+    """Beside `as_json`: a line for every step that ends, and the result as the last of them."""
+    pause_before: str = ""
+    """Name of the step before which the run stops."""
+    max_steps: int | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of which documents."""
 
     paths: tuple[str, ...]
     request: Request
     """Its question is empty if the user is to be prompted."""
-    as_json: bool = False
-    updates: bool = False
-    """Beside `as_json`: a line for every step that ends, and the result as the last of them."""
     plan_only: bool = False
     graph: Path | None = None
     """Where the plan's graph is written, in the format that the name's ending says."""
-    fresh: bool = False
-    pause_before: str = ""
-    """Name of the step before which the run stops."""
-    max_steps: int | None = None
-    run: str = ""
-    """The run that is resumed, if one is."""
-    document_sha256: str = ""
-    """What that run read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
+class AskContext:
     """Everything at hand while questions are answered."""
 
-    wish: Wish
+    options: AskOptions
+    settings: Settings
     document: Document
     session: Session
     display: Display
     runner: asyncio.Runner
 
 
-def run_ask(wish: Wish, settings: Settings) -> int:
-    """Carry out `wish` and return the exit code; raises what the command line turns into a message."""
-    display = make_display(sys.stderr, silent=wish.as_json)
+def run_ask(question: Question, options: AskOptions, settings: Settings) -> int:
+    """Answer, and return the exit code; raises what the command line turns into a message."""
+    display = make_display(sys.stderr, silent=options.as_json)
     try:
-        _require_question(wish)
-        _check_graph(wish)
-        _check_pause(wish)
-        document = load_documents(wish.paths, sys.stdin.buffer if STDIN in wish.paths else None, warn=display.say)
-        if wish.document_sha256 not in ("", document.sha256):
-            display.say("The document has changed since; what is unchanged is taken from the journal.")
+        _check(question, options)
+        paths = question.paths
+        document = load_documents(paths, sys.stdin.buffer if STDIN in paths else None, warn=display.say)
         model = bring_model(settings, display.report)
         display.say(describe_model(settings, model))
-        if wish.plan_only:
-            _show_plan(wish, document, model, SpeedBook(settings.cache_dir))
+        if question.plan_only:
+            _show_plan(question, document, model, SpeedBook(settings.cache_dir), as_json=options.as_json)
             return 0
-        if wish.request.question:
-            plan = model.plan(document, wish.request)  # a request that cannot be served fails before an engine starts
-            check_step(plan.strategy, wish.pause_before)
+        if question.request.question:
+            plan = model.plan(document, question.request)  # what cannot be served fails before an engine starts
+            check_step(plan.strategy, options.pause_before)
         with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
-            asking = _Asking(wish=wish, document=document, session=session, display=display, runner=runner)
-            return _ask_once(asking) if wish.request.question else _ask_again_and_again(asking)
+            context = AskContext(
+                options=options, settings=settings, document=document, session=session, display=display, runner=runner
+            )
+            if not question.request.question:
+                return _ask_again_and_again(context, question.request)
+            return _ask_once(context, question.request)
     finally:
         display.close()
 
 
-def _require_question(wish: Wish) -> None:
-    if wish.request.question:
-        return
-    if wish.as_json or wish.plan_only or STDIN in wish.paths or not sys.stdin.isatty():
-        raise CallerError("There is no question; give one with --question.")
+def resume_job(job: Job, options: AskOptions, settings: Settings) -> int:
+    """Go on with a job that rests, in this process, and return the exit code. Its document is kept with it."""
+    from serving.jobs.run_here import open_store, run_job_again
+
+    async def load() -> Document:
+        async with open_store(settings) as store:
+            return await store.files.load_document(job.request.documents)
+
+    display = make_display(sys.stderr, silent=options.as_json)
+    try:
+        check_step(job.request.strategy, options.pause_before)
+        document = asyncio.run(load())
+        model = bring_model(settings, display.report)
+        display.say(describe_model(settings, model))
+        options = replace(options, fresh=job.request.fresh)
+        with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
+            context = AskContext(
+                options=options, settings=settings, document=document, session=session, display=display, runner=runner
+            )
+
+            def run(emit: Feed) -> Coroutine[Any, Any, JobRun]:
+                pause_before, max_steps = options.pause_before, options.max_steps
+                return run_job_again(settings, session, job, emit, pause_before=pause_before, max_steps=max_steps)
+
+            return _show_run(context, job.request, run, lambda: spell_id(job.id))
+    finally:
+        display.close()
 
 
-def _check_pause(wish: Wish) -> None:
-    """A pause is of use only if the run can go on."""
-    if not wish.pause_before:
-        return
-    if wish.fresh:
+def _check(question: Question, options: AskOptions) -> None:
+    if not question.request.question:
+        if options.as_json or question.plan_only or STDIN in question.paths or not _is_terminal():
+            raise CallerError("There is no question; give one with --question.")
+        if options.pause_before:
+            raise CallerError("--pause-before is for one question; give it with --question.")
+    if options.pause_before and options.fresh:
         raise CallerError("With --fresh nothing is kept, so a run that pauses could not go on; leave one of them out.")
-    if STDIN in wish.paths:
-        raise CallerError("A run that is to pause reads its document again when it goes on; give it as a file.")
-    if not wish.request.question:
-        raise CallerError("--pause-before is for one question; give it with --question.")
-
-
-def _check_graph(wish: Wish) -> None:
-    if wish.graph is None:
-        return
-    if not wish.plan_only:
+    if question.graph is not None and not question.plan_only:
         raise CallerError("--graph writes the plan's graph; give --plan with it.")
-    if wish.graph.suffix not in (".svg", ".mmd"):
+    if question.graph is not None and question.graph.suffix not in (".svg", ".mmd"):
         raise CallerError("--graph takes a name that ends in .svg for a drawing or in .mmd for Mermaid text.")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _write_graph(plan: Plan, path: Path) -> None:
@@ -136,13 +164,13 @@ def _write_graph(plan: Plan, path: Path) -> None:
         raise CallerError(f"The graph cannot be written to {path}: {error.strerror}.") from error
 
 
-def _show_plan(wish: Wish, document: Document, model: OpenModel, speeds: SpeedBook) -> None:
-    plan = model.plan(document, wish.request)
-    if wish.graph is not None:
-        _write_graph(plan, wish.graph)
+def _show_plan(question: Question, document: Document, model: OpenModel, speeds: SpeedBook, *, as_json: bool) -> None:
+    plan = model.plan(document, question.request)
+    if question.graph is not None:
+        _write_graph(plan, question.graph)
     profile = model.profile
     speed = speeds.find(profile.fingerprint)
-    if wish.as_json:
+    if as_json:
         print_json({"plan": _plan_record(plan, profile.kv_bytes_per_token, speed), "model": profile.name})
         return
     print_lines(plan_lines(plan, kv_bytes_per_token=profile.kv_bytes_per_token, tokens_per_s=speed))
@@ -153,42 +181,82 @@ def _plan_record(plan: Plan, kv_bytes_per_token: int, tokens_per_s: float | None
     return asdict(plan) | {"kv_bytes": plan.document_tokens * kv_bytes_per_token, "estimated_seconds": read_s}
 
 
-def _ask_once(asking: _Asking) -> int:
-    wish = asking.wish
-    run_id = wish.run or secrets.token_hex(4)
-    journal = asking.session.journal
-    journal.start_run(run_id, _run_record(asking))
-    history = None if wish.fresh else RunHistory(journal, run_id)
-    steps = StepOptions(pause_before=wish.pause_before, most=wish.max_steps, history=history)
+def _ask_once(context: AskContext, request: Request) -> int:
+    begun: list[Job] = []
+
+    def run(emit: Feed) -> Coroutine[Any, Any, JobRun]:
+        return _new_job(context, request, emit, begun.append)
+
+    return _show_run(context, request, run, lambda: spell_id(begun[0].id) if begun else "")
+
+
+def _new_job(
+    context: AskContext, request: Request, emit: Feed, begun: Callable[[Job], None]
+) -> Coroutine[Any, Any, JobRun]:
+    from serving.jobs.run_here import job_request, run_new_job
+
+    options = context.options
+    asked = job_request(
+        request,
+        pause_before=options.pause_before,
+        max_steps=options.max_steps,
+        fresh=options.fresh,
+        model=str(context.session.model.profile.path),
+    )
+    return run_new_job(context.settings, context.session, context.document, asked, emit, begun)
+
+
+def _show_run(
+    context: AskContext,
+    asked: Request | JobRequest,
+    run: Callable[[Feed], Coroutine[Any, Any, JobRun]],
+    job_id: Callable[[], str],
+) -> int:
+    """Run one job and show how it ended. `job_id` is known once the job is kept."""
+    options = context.options
     try:
-        answer = _answer(asking, wish.request, steps)
+        with context.display.watch(context.document) as feed:
+            ran = context.runner.run(run(_print_updates(asked.strategy) if options.updates else feed))
+        answer = _answer_of(ran)
     except RunPaused as paused:
-        if wish.as_json:
+        if options.as_json:
             print_json({"paused": paused_record(paused)})
         else:
-            print_lines(["", *paused_lines(paused, asking.document)])
+            print_lines(["", *paused_lines(paused, context.document)])
         return PAUSED
     except TooManySteps:
-        if not wish.fresh:
-            asking.display.say(f"What was completed is kept. To go on: longfold ask --resume {run_id} --max-steps ...")
+        if not options.fresh:
+            context.display.say(
+                f"What was completed is kept. To go on: longfold jobs resume {job_id()} --max-steps ..."
+            )
         raise
     except KeyboardInterrupt:
-        asking.display.say(_how_to_resume(wish, run_id, journal))
-        if wish.as_json:
-            print_json({"error": {"type": "Interrupted", "message": "The run was interrupted."}, "run": run_id})
+        context.display.say(_how_to_resume(options, job_id()))
+        if options.as_json:
+            print_json({"error": {"type": "Interrupted", "message": "The run was interrupted."}, "job": job_id()})
         return INTERRUPTED
-    journal.finish_run(run_id, answer.text)
-    if wish.pause_before:
-        asking.display.say(f"The run did not pause: it came to no further step {wish.pause_before!r}.")
-    if wish.as_json:
-        record = _result_record(asking, answer, run_id)
-        print_json({"answer": record} if wish.updates else record)
+    if options.pause_before:
+        context.display.say(f"The run did not pause: it came to no further step {options.pause_before!r}.")
+    if options.as_json:
+        record = _result_record(context, asked.question, answer, job_id())
+        print_json({"answer": record} if options.updates else record)
     else:
-        _show_answer(answer, asking.document)
+        _show_answer(answer, context.document)
     return exit_code_of(answer)
 
 
-def _ask_again_and_again(asking: _Asking) -> int:
+def _answer_of(ran: JobRun) -> Answer:
+    """Also of a job that failed because nothing could be read: that is in the answer. Raises what the run raised."""
+    if ran.answer is not None:
+        return ran.answer
+    if isinstance(ran.outcome, Exception):
+        raise ran.outcome
+    if ran.is_lost:
+        raise LeaseLost("Another process has taken the job over.")
+    raise KeyboardInterrupt  # it was cancelled from elsewhere
+
+
+def _ask_again_and_again(context: AskContext, request: Request) -> int:
     """A prompt until end of input. Ctrl-C ends the question at work; at the prompt it ends the command."""
     import readline  # noqa: F401  # gives input() line editing and history
 
@@ -202,36 +270,31 @@ def _ask_again_and_again(asking: _Asking) -> int:
         if not question:
             continue
         try:
-            request = replace(asking.wish.request, question=question)
-            answer = _answer(asking, request, StepOptions(most=asking.wish.max_steps))
+            asked = replace(request, question=question)
+            with context.display.watch(context.document) as feed:
+                ran = context.runner.run(_new_job(context, asked, feed, lambda _: None))
+            answer = _answer_of(ran)
         except KeyboardInterrupt:
-            asking.display.say("Interrupted; what was completed is kept for the next question.")
+            context.display.say("Interrupted; what was completed is kept for the next question.")
             continue
         except CallerError as error:
-            asking.display.say(str(error))
+            context.display.say(str(error))
             continue
-        _show_answer(answer, asking.document)
+        _show_answer(answer, context.document)
         if first_s:
             print_lines([faster_text(answer.total_seconds, first_s)])
         first_s = first_s or answer.total_seconds
 
 
-def _answer(asking: _Asking, request: Request, steps: StepOptions) -> Answer:
-    with asking.display.watch(asking.document) as feed:
-        told = _tell_updates(request.strategy) if asking.wish.updates else feed
-        asked = asking.session.ask(asking.document, request, told, fresh=asking.wish.fresh, steps=steps)
-        return asking.runner.run(asked)
-
-
-def _tell_updates(strategy: str) -> Feed:
+def _print_updates(strategy: str) -> Feed:
     """Prints each step as it ends; those of LangGraph's schedule under the names that its guide gives them."""
     view = UpdatesView(LANGGRAPH if strategy == LANGCHAIN.name else OURS)
 
-    def tell(event: Event) -> None:
+    def feed(event: Event) -> None:
         for node, update in view.add(event):
             print_json({node: update})
 
-    return tell
+    return feed
 
 
 def faster_text(seconds: float, first_s: float) -> str:
@@ -250,34 +313,20 @@ def _show_answer(answer: Answer, document: Document) -> None:
     print_lines(["", *answer_lines(answer, document), "", *usage_lines(answer.usage, answer.seconds)])
 
 
-def _result_record(asking: _Asking, answer: Answer, run_id: str) -> dict[str, Any]:
+def _result_record(context: AskContext, question: str, answer: Answer, job_id: str) -> dict[str, Any]:
     return {
-        "question": asking.wish.request.question,
-        **answer_record(answer, asking.document),
-        "document": document_record(asking.document),
-        "model": model_record(asking.session.model),
-        "run": run_id,
+        "question": question,
+        **answer_record(answer, context.document),
+        "document": document_record(context.document),
+        "model": model_record(context.session.model),
+        "job": job_id,
     }
 
 
-def _run_record(asking: _Asking) -> dict[str, Any]:
-    wish = asking.wish
-    return {
-        "paths": [path if path == STDIN else str(Path(path).absolute()) for path in wish.paths],
-        "request": asdict(wish.request),
-        "model": str(asking.session.model.profile.path),
-        "document": asking.document.sha256,
-    }
-
-
-def _how_to_resume(wish: Wish, run_id: str, journal: Journal) -> str:
-    if wish.fresh:
+def _how_to_resume(options: AskOptions, job_id: str) -> str:
+    if options.fresh:
         return "Interrupted; with --fresh nothing is kept."
-    if not journal.writable:
-        return "Interrupted; the journal could not be written, so some of what was completed is lost."
-    if STDIN in wish.paths:
-        return "Interrupted; what was completed is kept: give the same input and question again to go on."
-    return f"Interrupted; what was completed is kept. To go on: longfold ask --resume {run_id}"
+    return f"Interrupted; what was completed is kept. To go on: longfold jobs resume {job_id}"
 
 
 def model_record(model: OpenModel) -> dict[str, Any]:

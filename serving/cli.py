@@ -7,20 +7,17 @@ Exit codes: 0 done, 2 the request is at fault, 3 the moment is (try later), 4 th
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.errors import CallerError, LongfoldError
 from pipeline.run import Limits
 from serving import ask_command, compare_command, machine_commands
 from serving.command_settings import command_settings
-from serving.guarded_group import GuardedGroup
+from serving.guarded_group import GuardedGroup, errors_as_json
+from serving.jobs_cli import jobs
 from serving.key_cli import database, keys
 from serving.question_options import (
     AsJson,
@@ -31,14 +28,14 @@ from serving.question_options import (
     Gather,
     MaxCalls,
     MaxSeconds,
+    MaxSteps,
     MaxTokens,
+    Model,
+    PauseBefore,
     Task,
+    Updates,
     request_from,
 )
-from serving.render_answer import error_record
-from serving.resume_run import resume_wish
-from serving.runs_cli import runs
-from serving.settings import Settings
 
 app = typer.Typer(
     cls=GuardedGroup,
@@ -51,13 +48,9 @@ app = typer.Typer(
 )
 models = typer.Typer(no_args_is_help=True, help="Models: list, pull, check.")
 app.add_typer(models, name="models")
-app.add_typer(runs, name="runs")
+app.add_typer(jobs, name="jobs")
 app.add_typer(keys, name="keys")
 app.add_typer(database, name="db")
-
-Model = Annotated[
-    str | None, typer.Option("--model", "-m", help="Model directory, hub repository (owner/name) or catalogue name.")
-]
 
 
 def main() -> None:
@@ -91,45 +84,32 @@ def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
     chunk_tokens: ChunkTokens = None,
     gather: Gather = 0,
     as_json: AsJson = False,
-    updates: Annotated[
-        bool, typer.Option("--updates", help="One JSON object a line for every step that ends.")
-    ] = False,
+    updates: Updates = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show calls, tokens, memory and time, and stop.")] = False,
     graph: Annotated[
         Path | None, typer.Option(help="With --plan: write its graph to this file, .svg or .mmd (Mermaid).")
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with an interrupted or paused run: the latest, or the one named as FILE."),
-    ] = False,
-    pause_before: Annotated[
-        str, typer.Option(metavar="STEP", help="Stop before this step, to look at what was found and to edit it.")
-    ] = "",
-    max_steps: Annotated[int | None, typer.Option(min=1, help="End with an error after so many steps.")] = None,
+    pause_before: PauseBefore = "",
+    max_steps: MaxSteps = None,
     max_calls: MaxCalls = None,
     max_tokens: MaxTokens = None,
     max_seconds: MaxSeconds = None,
     fresh: Fresh = False,
 ) -> None:
-    """Answer a question about documents."""
+    """Answer a question about documents. It becomes a job: `longfold jobs` lists, edits and resumes it."""
     as_json = as_json or updates
-    with _errors_as_json(as_json):
-        settings = command_settings(model=model)
-        if resume:
-            wish, model_path = _resumed(files or [], question, settings)
-            settings = settings if model else command_settings(model=model_path)
-        else:
-            limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
-            request = request_from(question, task, choice, strategy, chunk_tokens, gather, limits)
-            wish = ask_command.Wish(
-                paths=tuple(files or ()),
-                request=request,
-                plan_only=plan,
-                graph=graph,
-                fresh=fresh,
-            )
-        wish = replace(wish, as_json=as_json, updates=updates, pause_before=pause_before, max_steps=max_steps)
-        code = ask_command.run_ask(wish, settings)
+    with errors_as_json(as_json):
+        limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
+        asked = ask_command.Question(
+            paths=tuple(files or ()),
+            request=request_from(question, task, choice, strategy, chunk_tokens, gather, limits),
+            plan_only=plan,
+            graph=graph,
+        )
+        options = ask_command.AskOptions(
+            as_json=as_json, updates=updates, pause_before=pause_before, max_steps=max_steps, fresh=fresh
+        )
+        code = ask_command.run_ask(asked, options, command_settings(model=model))
     raise typer.Exit(code)
 
 
@@ -151,7 +131,7 @@ def compare(  # noqa: PLR0913, PLR0917
     fresh: Fresh = False,
 ) -> None:
     """Answer a question under several strategies, one after another, and show the answers side by side."""
-    with _errors_as_json(as_json):
+    with errors_as_json(as_json):
         limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
         wish = compare_command.Comparison(
             paths=tuple(files or ()),
@@ -248,23 +228,6 @@ def check(path: Annotated[str, typer.Argument(help="Model directory, or the name
 
 def _report(text: str) -> None:
     typer.echo(text, err=True)
-
-
-@contextmanager
-def _errors_as_json(wanted: bool) -> Iterator[None]:
-    """Tell an error on standard output too, if that is read by a machine."""
-    try:
-        yield
-    except LongfoldError as error:
-        if wanted:
-            ask_command.print_json(error_record(error))
-        raise
-
-
-def _resumed(files: list[str], question: str, settings: Settings) -> tuple[ask_command.Wish, str]:
-    if len(files) > 1 or question:
-        raise CallerError("--resume takes at most the run to resume: its files and question are known.")
-    return resume_wish(files[0] if files else "", settings)
 
 
 def _version() -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from pipeline.errors import InternalError, LongfoldError
-from serving.ask_command import INTERRUPTED
+from serving.ask_command import INTERRUPTED, print_json
+from serving.render_answer import error_record
 
 
 class GuardedGroup(TyperGroup):
@@ -37,6 +40,17 @@ class GuardedGroup(TyperGroup):
             fault = f"{type(cause).__name__}: {cause}"
             _fail(InternalError(f"A fault in Longfold itself ({fault}); please report it."))
             raise typer.Exit(InternalError.exit_code) from error
+
+
+@contextmanager
+def errors_as_json(wanted: bool) -> Iterator[None]:
+    """Report an error on standard output too, if that is read by a machine."""
+    try:
+        yield
+    except LongfoldError as error:
+        if wanted:
+            print_json(error_record(error))
+        raise
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -25,6 +25,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 MaxCalls = Annotated[int | None, typer.Option(min=1, help="Stop reading after so many calls.")]
 MaxTokens = Annotated[int | None, typer.Option(min=1, help="Stop reading after so many tokens.")]
 MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Stop reading after so many seconds.")]
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", help="Model directory, hub repository (owner/name) or catalogue name.")
+]
+Updates = Annotated[bool, typer.Option("--updates", help="One JSON object a line for every step that ends.")]
+PauseBefore = Annotated[
+    str, typer.Option(metavar="STEP", help="Stop before this step, to look at what was found and to edit it.")
+]
+MaxSteps = Annotated[int | None, typer.Option(min=1, help="End with an error after so many steps.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Take nothing from the journal of earlier runs.")]
 
 

@@ -1,6 +1,6 @@
 """Try an edited state before it is kept: the run is run again up to its step, from the journal alone, without a model.
 
-So whatever does not fit is told to whoever wrote it, and not when the run goes on.
+So what does not fit is reported to the person who wrote it, and not when the job goes on.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
-import typer
-
 from pipeline.ask import ask
+from pipeline.document import Document
 from pipeline.errors import WrongState
-from pipeline.journal import Journal, JournaledDispatcher, RunHistory, RunRecord
-from pipeline.load_document import load_documents
+from pipeline.journal import JournaledDispatcher
 from pipeline.model import Call, CallFailed, Outcome
-from pipeline.steps import Checkpoint, RunPaused, StepOptions
-from serving.resume_run import recorded_wish
-from serving.session import bring_model
+from pipeline.steps import Checkpoint, History, RunPaused, StepOptions
+from serving.jobs.job import Job
+from serving.jobs.job_steps import step_options
+from serving.jobs.work import pipeline_request
+from serving.session import bring_model, open_journal
 from serving.settings import Settings
 
 
@@ -30,36 +30,25 @@ class _NoModel:
             yield CallFailed(error="ReplicaUnavailable", message="no call is made while an edit is tried")
 
 
-class _Rehearsal(RunHistory):
-    """A run's history with one edit more, to which nothing is written."""
-
-    def __init__(self, journal: Journal, run_id: str, edited: Checkpoint) -> None:
-        super().__init__(journal, run_id)
-        self._known = {number: known for number, known in self._known.items() if number < edited.number}
-        self._known[edited.number] = replace(edited, paused=False)
-
-    @property
-    def paused_at(self) -> int:
-        return max(self._known) - 1
-
-    def save(self, number: int, name: str, state: str, *, paused: bool) -> None: ...
-
-
-def rehearse_edit(record: RunRecord, edited: Checkpoint, journal: Journal, settings: Settings) -> None:
+async def rehearse_edit(job: Job, edited: Checkpoint, document: Document, settings: Settings) -> None:
     """Raises StateInvalid if the edited state does not fit, and WrongState if the run cannot come to its step again."""
-    wish, model_path = recorded_wish(record)
-    document = load_documents(wish.paths, None, warn=lambda message: typer.echo(message, err=True))
-    if document.sha256 != wish.document_sha256:
-        raise WrongState("The document has changed since the run read it; ask the question anew.")
-    model = bring_model(settings.model_copy(update={"model": model_path}), lambda _: None)
-    dispatcher = JournaledDispatcher(_NoModel(), journal, model.profile.fingerprint)
-    history = _Rehearsal(journal, record.run_id, edited)
-    steps = StepOptions(pause_before=edited.name, history=history)
-    try:
-        asyncio.run(ask(document, wish.request, replace(model.resources(dispatcher), steps=steps)))
-    except RunPaused:
-        return
+    if not settings.model and job.request.model:
+        settings = settings.model_copy(update={"model": job.request.model})
+    model = await asyncio.to_thread(bring_model, settings, lambda _: None)
+    known = step_options(job).history
+    edits = {number: at for number, at in known.edits.items() if number < edited.number} if known else {}
+    if edited.edited is not None:
+        edits[edited.number] = edited
+    history = History(run_id=job.id, looked_at=edited.number - 1, edits=edits)
+    owner = "" if settings.shared_cache else job.owner
+    with open_journal(settings) as journal:
+        dispatcher = JournaledDispatcher(_NoModel(), journal, model.namespace(owner), run_id=job.id)
+        steps = StepOptions(pause_before=edited.name, history=history)
+        try:
+            await ask(document, pipeline_request(job.request), replace(model.resources(dispatcher), steps=steps))
+        except RunPaused:
+            return
     raise WrongState(
         f"The run no longer comes to step {edited.number} ({edited.name}) from what the journal has of it; "
-        f"go on with it first: longfold ask --resume {record.run_id}"
+        f"go on with it first: longfold jobs resume job_{job.id}"
     )

@@ -71,6 +71,11 @@ class OpenModel:
             emit=emit,
         )
 
+    def namespace(self, owner: str) -> str:
+        """Of its completions in the journal: those of `owner`, or those that all share."""
+        fingerprint = self.profile.fingerprint
+        return f"{fingerprint}\0{owner}" if owner else fingerprint
+
     def plan(self, document: Document, request: Request) -> Plan:
         return front_door.plan(document, request, self.resources(_Nothing()))
 
@@ -123,9 +128,7 @@ class Session:
 
     def journaled(self, *, owner: str, run_id: str) -> JournaledDispatcher:
         """The dispatcher of one run, which takes from the journal what `owner` has paid for."""
-        fingerprint = self.model.profile.fingerprint
-        namespace = f"{fingerprint}\0{owner}" if owner else fingerprint
-        return JournaledDispatcher(self.dispatcher, self.journal, namespace, run_id=run_id)
+        return JournaledDispatcher(self.dispatcher, self.journal, self.model.namespace(owner), run_id=run_id)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from fastapi import Request
 
 from pipeline.errors import CapacityError
 from serving.api.errors import ApiError
-from serving.api.gateway import ALL_SCOPES, LOCAL_OWNER, Gateway, Principal, get_gateway
+from serving.api.gateway import ALL_SCOPES, Gateway, Principal, get_gateway
+from serving.jobs.job import LOCAL_OWNER
 
 
 def require(scope: str) -> Callable[[Request], Awaitable[Principal]]:

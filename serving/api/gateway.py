@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from serving.settings import Settings
 
 ALL_SCOPES = frozenset({"infer", "files", "admin"})
-LOCAL_OWNER = "local"
-"""Who owns what is done without a key."""
 
 
 @dataclass(kw_only=True)

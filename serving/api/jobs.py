@@ -139,7 +139,8 @@ async def get_checkpoint(job: FoundJob, gateway: CurrentGateway) -> JobCheckpoin
     at = await gateway.store.paused_at(job.id)
     if at is None:
         raise ApiError(404, "The job was never paused; a job with pause_before is.", "not_paused")
-    return JobCheckpoint(job_id=f"job_{job.id}", **at.data)
+    edited = next((edit.state for edit in job.request.edits if edit.step == at.data["step"]), None)
+    return JobCheckpoint(job_id=f"job_{job.id}", **{**at.data, **({"state": json.loads(edited)} if edited else {})})
 
 
 @router.post("/v1/jobs/{job_id}/resume", status_code=202)

@@ -24,6 +24,7 @@ from pipeline.events import (
     Provisional,
     Split,
     StageStarted,
+    StepReached,
     Warned,
     Written,
 )
@@ -31,6 +32,7 @@ from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import CallFailed, Stage, Usage
 from pipeline.run import Plan
 from pipeline.run_state import RunState
+from pipeline.steps import Checkpoint
 from serving.jobs.job import EventRecord, NewEvent
 
 _NOT_IN_KEY: Mapping[str, frozenset[str]] = {
@@ -43,8 +45,10 @@ _NOT_IN_KEY: Mapping[str, frozenset[str]] = {
 class EventRecorder:
     """Turns the events of one attempt into records, in order, and keeps the state that they make."""
 
-    def __init__(self) -> None:
+    def __init__(self, revision: int = 0) -> None:
+        """`revision` counts the edits of the job: its steps are reported again after each."""
         self.state = RunState()
+        self._revision = revision
         self._recorded: Counter[str] = Counter()
 
     def record(self, event: Event) -> NewEvent | None:
@@ -55,6 +59,8 @@ class EventRecorder:
             return None
         kind, data = described
         content = {name: value for name, value in data.items() if name not in _NOT_IN_KEY.get(kind, ())}
+        if kind == "step":
+            content["revision"] = self._revision
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         key = f"{kind}:{digest}"
         self._recorded[key] += 1
@@ -76,6 +82,8 @@ class EventRecorder:
                 return "chunk.mapped", self._mapped(event)
             case Collapsed():
                 return "collapsed", {"depth": event.depth, "chunks": list(event.chunk_indices)}
+            case StepReached():
+                return "step", step_record(event.checkpoint)
             case Provisional():
                 return "provisional", _provisional(event)
             case Written():
@@ -115,6 +123,8 @@ class RecordedRun:
     def add(self, record: EventRecord) -> Event | None:
         """Take in the next record. What it says of the run, if anything; the job's own life is not the run's."""
         self.last_seq = record.seq
+        if record.kind == "job.edited":  # what came after that step came from another state
+            self.state.steps = {n: step for n, step in self.state.steps.items() if n <= record.data["step"]}
         event = self._read(record.kind, record.data)
         if event is not None:
             self.state.apply(event)
@@ -136,6 +146,8 @@ class RecordedRun:
                 return ChunkMapped(chunk_index=data["chunk"], finding=None if data["empty"] else _finding_from(data))
             case "collapsed":
                 return Collapsed(depth=data["depth"], chunk_indices=tuple(data["chunks"]))
+            case "step" | "job.paused":
+                return StepReached(checkpoint=_checkpoint_from(data))
             case "provisional":
                 return Provisional(answer=_answer_from(data), reason=data["reason"])
             case "written":
@@ -207,6 +219,18 @@ def evidence_records(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
         }
         for one in evidence
     ]
+
+
+def step_record(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The state as JSON; an edit of it is the job's to keep."""
+    record = {"step": checkpoint.number, "before": checkpoint.name, "state": json.loads(checkpoint.state)}
+    return record | ({"origin": checkpoint.origin} if checkpoint.origin else {})
+
+
+def _checkpoint_from(data: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        number=data["step"], name=data["before"], state=json.dumps(data["state"]), origin=data.get("origin", "")
+    )
 
 
 def _call_from(data: Mapping[str, Any]) -> CallEnded:

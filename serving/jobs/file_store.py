@@ -112,7 +112,10 @@ class FileStore:
     async def add_text(self, owner: str, text: str, name: str) -> DocumentRef:
         """Store text that came in a request. It is kept while a job refers to it, and a day without one."""
         del owner  # the text is found only through the job that names it, and jobs are scoped
-        document = Document.from_text(text, name)
+        return await self.add_document(Document.from_text(text, name), name)
+
+    async def add_document(self, document: Document, name: str) -> DocumentRef:
+        """The same for what was read elsewhere."""
         if not document.text.strip():
             raise EmptyDocument
         incoming = self._blobs.incoming().with_suffix(".txt")

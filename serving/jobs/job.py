@@ -11,7 +11,8 @@ from typing import Any, Literal
 class JobState(StrEnum):
     """Where a job is in its life: queued → running → one of `TERMINAL`; `retry` leads back to queued.
 
-    A job that was asked to stop before a step is paused there; `resume` leads back to queued.
+    A job that was asked to stop before a step is paused there; `resume` leads back to queued. One that has ended is
+    paused by an edit of a state that it came to.
     """
 
     QUEUED = "queued"
@@ -28,11 +29,15 @@ NEXT: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED}),
     JobState.RUNNING: frozenset({JobState.QUEUED, JobState.PAUSED, *TERMINAL}),  # queued: its runner gave it back
     JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),  # by `resume`
-    JobState.COMPLETED: frozenset(),
-    JobState.FAILED: frozenset({JobState.QUEUED}),  # by `retry`
-    JobState.CANCELLED: frozenset({JobState.QUEUED}),  # by `retry`
+    JobState.COMPLETED: frozenset({JobState.PAUSED}),  # by `edit`
+    JobState.FAILED: frozenset({JobState.QUEUED, JobState.PAUSED}),  # by `retry`, by `edit`
+    JobState.CANCELLED: frozenset({JobState.QUEUED, JobState.PAUSED}),  # by `retry`, by `edit`
 }
 """The legal transitions; every other one is a fault of ours."""
+
+
+LOCAL_OWNER = "local"
+"""Who owns what is done without a key: at the command line, and at a gateway that has none."""
 
 
 class Lane(StrEnum):
@@ -41,6 +46,8 @@ class Lane(StrEnum):
     SHORT = "short"
     """One call: the raw model, or a document that fits its context."""
     LONG = "long"
+    LOCAL = "local"
+    """Run by the command that asked for it, in its own process; no other runner takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +101,16 @@ class JobRequest:
     looked_at: int = 0
     """Number of the last step at which a person let the job go on."""
     edits: tuple[StepEdit, ...] = ()
+    revision: int = 0
+    """How often a person has edited a state of the job."""
+    max_steps: int | None = None
+    """Steps that the run may take; one more fails the job."""
+    origin: str = ""
+    """The job that this one was forked from."""
+    fresh: bool = False
+    """Nothing is taken from the journal, and nothing kept in it."""
+    model: str = ""
+    """Path of the model that a job of the command line was asked of; empty: whichever the runner serves."""
     messages: tuple[Mapping[str, str], ...] = ()
     """Of a chat: role and content, in order."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -168,8 +185,8 @@ class EventRecord:
     seq: int
     """1, 2, 3, ... without gaps within a job."""
     kind: str
-    """job.queued, job.started, plan, split, stage.started, call.finished, chunk.gated, chunk.mapped, collapsed,
-    provisional, warning, job.paused, job.completed, job.failed, job.cancelled."""
+    """job.queued, job.started, plan, split, stage.started, call.finished, chunk.gated, chunk.mapped, collapsed, step,
+    provisional, warning, job.paused, job.edited, job.forked, job.completed, job.failed, job.cancelled."""
     data: Mapping[str, Any]
     created_unix_s: float
 

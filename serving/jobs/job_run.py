@@ -17,11 +17,11 @@ from enum import Enum, auto
 from typing import Any
 
 from pipeline.answer import Answer
-from pipeline.errors import CapacityError, InternalError, LeaseLost, LongfoldError
+from pipeline.errors import CapacityError, InternalError, LeaseLost, LongfoldError, ReplicaUnavailable
 from pipeline.events import CallEnded, Event, Planned
 from pipeline.steps import RunPaused
 from serving.jobs.event_records import EventRecorder, progress_record
-from serving.jobs.job import Claim, JobState, NewEvent
+from serving.jobs.job import Claim, JobState, Lane, NewEvent
 from serving.jobs.job_store import JobStore
 from serving.jobs.ledger import job_totals, usage_record
 from serving.jobs.pulse import Pulse
@@ -67,16 +67,19 @@ class Bench:
 class JobRun:
     """From a claim to the job's end, or to the loss of the claim."""
 
-    def __init__(self, claim: Claim, bench: Bench) -> None:
+    def __init__(self, claim: Claim, bench: Bench, emit: Callable[[Event], None] = lambda _: None) -> None:
+        """`emit` hears every event of the run, as it happens."""
         self.claim = claim
+        self.outcome: Result | Exception | None = None
+        """What the work came to; None until then, and if it was stopped."""
         self._bench = bench
+        self._emit = emit
         self._stop: Stop | None = None
         self._working: asyncio.Task[Any] | None = None
         self._worked = asyncio.Event()
-        self._recorder = EventRecorder()
+        self._recorder = EventRecorder(claim.job.request.revision)
         self._unwritten: list[NewEvent] = []
         self._plan: Mapping[str, Any] | None = None
-        self._answer: Answer | None = None
         self._ids = {"job_id": claim.job.id}
         """Of its lines in the log."""
 
@@ -97,8 +100,19 @@ class JobRun:
             await asyncio.wait({self._working})
             self._worked.set()
             await writing
-        outcome = None if self._working.cancelled() else self._working.result()
-        await self._end(outcome)
+        self.outcome = None if self._working.cancelled() else self._working.result()
+        await self._end(self.outcome)
+
+    @property
+    def is_lost(self) -> bool:
+        """Another runner has the job."""
+        return self._stop is Stop.LOST
+
+    @property
+    def answer(self) -> Answer | None:
+        """What the run answered, also where that counts as a failure of the job."""
+        state = self._recorder.state
+        return state.answer if state.is_finished else None
 
     async def _outcome(self) -> Result | Exception:
         try:
@@ -116,14 +130,12 @@ class JobRun:
         owner = "" if self._bench.shared_cache else job.owner
         if job.request.kind == "chat":
             return await run_chat(job, self._bench.session, self._hear, owner=owner)
-        result, self._answer = await run_strategy(
-            job, self._bench.documents, self._bench.session, self._hear, owner=owner
-        )
-        return result
+        return await run_strategy(job, self._bench.documents, self._bench.session, self._hear, owner=owner)
 
     def _hear(self, event: Event) -> None:
         """What the run tells; called within the work, so it only takes note."""
         record = self._recorder.record(event)
+        self._emit(event)
         failed = event.failed if isinstance(event, CallEnded) else None
         if failed and failed.error == "ReplicaUnavailable" and self._bench.pulse.silent:
             self._bench.pulse.lose()
@@ -173,13 +185,16 @@ class JobRun:
             await self._finish(JobState.FAILED, error=self._error_record(outcome))
         elif self._stop is Stop.CANCELLED:
             await self._finish(JobState.CANCELLED)
+        elif self._stop is Stop.OUTAGE and self.claim.job.lane is Lane.LOCAL:  # no other runner would take it
+            self.outcome = ReplicaUnavailable("The model does not answer any more; what was completed is kept.")
+            await self._finish(JobState.FAILED, error=self._error_record(self.outcome))
         else:
             counted = self._stop is Stop.OUTAGE
             await self._insist(lambda: self._bench.store.release(self.claim, counted=counted))
         _LOG.info("job.left", extra=self._ids | {"stop": self._stop and self._stop.name})
 
     async def _finish(self, state: JobState, **outcome: Mapping[str, Any]) -> None:
-        job, answer, ran = self.claim.job, self._answer, self._recorder.state
+        job, answer, ran = self.claim.job, self.answer, self._recorder.state
         totals = job_totals(
             ran,
             max(0.0, time.time() - (job.started_unix_s or time.time())),

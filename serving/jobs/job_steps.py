@@ -1,32 +1,37 @@
-"""The steps of a job's run: where it is to pause, and what a person made of the states it has paused at.
+"""The steps of a job's run: where it is to pause, what a person made of its states, and the states themselves.
 
-The job's row has both, so that any runner can go on with it; completed calls are in the journal. Other checkpoints are
-not kept: the run comes to them again without a call.
+The job's row has what a person did, so that any runner can go on with it; its history has the states; completed calls
+are in the journal.
 """
 
 from __future__ import annotations
 
-from pipeline.steps import Checkpoint, StepOptions
-from serving.jobs.job import Job
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pipeline.steps import Checkpoint, History, StepOptions
+from serving.jobs.event_records import RecordedRun
+from serving.jobs.job import EventRecord, Job
+
+STEP_KINDS = ("step", "job.paused", "job.edited")
+"""The records of a history that say which states a run has come to."""
 
 
 def step_options(job: Job) -> StepOptions:
-    return StepOptions(pause_before=job.request.pause_before, history=JobSteps(job))
+    request = job.request
+    edits = {
+        edit.step: Checkpoint(number=edit.step, name=edit.before, state=edit.was, edited=edit.state)
+        for edit in request.edits
+    }
+    history = History(run_id=job.id, looked_at=request.looked_at, edits=edits)
+    return StepOptions(pause_before=request.pause_before, most=request.max_steps, history=history)
 
 
-class JobSteps:
-    """The history of a job's run, as far as a person has seen it."""
-
-    def __init__(self, job: Job) -> None:
-        self.run_id = job.id
-        self.paused_at = job.request.looked_at
-        self._edits = {
-            edit.step: Checkpoint(number=edit.step, name=edit.before, state=edit.was, edited=edit.state)
-            for edit in job.request.edits
-        }
-
-    def find(self, number: int) -> Checkpoint | None:
-        return self._edits.get(number)
-
-    def save(self, number: int, name: str, state: str, *, paused: bool) -> None:
-        """A pause is told by what ends the run (`RunPaused`)."""
+def read_checkpoints(job: Job, records: Iterable[EventRecord]) -> list[Checkpoint]:
+    """The states that the run has come to, with the edits of them, in the order of the steps."""
+    run = RecordedRun()
+    for record in records:
+        run.add(record)
+    edits = {edit.step: edit.state for edit in job.request.edits}
+    steps = sorted(run.state.steps.values(), key=lambda step: step.number)
+    return [replace(step, edited=edits.get(step.number)) for step in steps]

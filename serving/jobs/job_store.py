@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, text, update
+from sqlalchemy import Row, delete, func, insert, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from ulid import ULID
 
 from pipeline.errors import IdempotencyMismatch, Overloaded, StateInvalid, WrongState
+from pipeline.steps import Checkpoint
 from serving.jobs import budgets
-from serving.jobs.job import NEXT, TERMINAL, EventRecord, Job, JobRequest, JobState, NewEvent, NewJob, StepEdit
-from serving.jobs.job_rows import event_from, job_from, to_json
-from serving.jobs.lease_watch import LEASE_S, LeaseWatch
+from serving.jobs.event_records import step_record
+from serving.jobs.job import (
+    NEXT,
+    TERMINAL,
+    Claim,
+    EventRecord,
+    Job,
+    JobRequest,
+    JobState,
+    Lane,
+    NewEvent,
+    NewJob,
+    StepEdit,
+)
+from serving.jobs.job_rows import event_from, job_from, request_from, to_json
+from serving.jobs.job_steps import STEP_KINDS
+from serving.jobs.lease_watch import LEASE_S, Lease, LeaseWatch
 from serving.jobs.leased_jobs import PAUSED_KIND, LeasedJobs, end_job, insert_events
 from serving.jobs.schema import events, job_documents, jobs, totals
 
@@ -164,13 +179,148 @@ class JobStore(LeasedJobs):
             refused = job.state is JobState.FAILED and (job.error or {}).get("type") == StateInvalid.__name__
             if at is None or not (job.state is JobState.PAUSED or refused):
                 raise WrongState(f"The job is {row.state}; only a paused job can be resumed.")
-            request = to_json(_go_on(job.request, at.data, state, pause_before))
+            request = to_json(_go_on(job.request, at.data, state, pause_before, keeps_edit=not refused))
             if refused:
                 await _one_at_a_time(connection, owner)
                 await self._begin_again(connection, row, now, request=request)
             else:
                 await _queue(connection, row, now, request=request)
             return job_from(await _locked(connection, *mine))
+
+    async def take_up(
+        self, job_id: str, runner_id: str, *, pause_before: str = "", max_steps: int | None = None
+    ) -> Claim | None:
+        """Claim a job that rests or waits, for the runner of a command that runs nothing else. None: there is none.
+
+        WrongState for a job that runs, or has its answer.
+        """
+        now, at = self._now(), await self.paused_at(job_id)
+        async with self._database.write() as connection:
+            row = await _locked(connection, jobs.c.id == job_id)
+            if row is None:
+                return None
+            job = job_from(row)
+            if job.state in (JobState.RUNNING, JobState.COMPLETED):
+                raise WrongState(f"The job is {job.state}; there is nothing to resume.")
+            looked_at = at.data["step"] if at is not None and job.state is JobState.PAUSED else job.request.looked_at
+            request = to_json(replace(job.request, pause_before=pause_before, max_steps=max_steps, looked_at=looked_at))
+            changes = {"request": request, "lane": Lane.LOCAL}
+            if job.state in TERMINAL:
+                await self._begin_again(connection, row, now, **changes)
+            elif job.state is JobState.PAUSED:
+                await _queue(connection, row, now, **changes)
+            else:
+                await connection.execute(update(jobs).where(jobs.c.id == job_id).values(**changes))
+            return await self._take(connection, runner_id, job_id)
+
+    async def take_over(self, job_id: str, runner_id: str, watch: LeaseWatch) -> Claim | None:
+        """Claim a running job whose lease `watch` has seen stand still; else None. Call it every second or two."""
+        async with self._database.read() as connection:
+            found = await connection.execute(
+                select(jobs.c.fence, jobs.c.beat).where(jobs.c.id == job_id, jobs.c.state == JobState.RUNNING)
+            )
+            leases = [Lease(job_id, row.fence, row.beat) for row in found]
+        if not (still := watch.look(leases)):
+            return None
+        async with self._database.write() as connection:
+            return await self._take(connection, runner_id, still[0])
+
+    async def end_abandoned(self, watch: LeaseWatch) -> int:
+        """Cancel the jobs of commands whose processes are gone: nobody waits for them; returns how many."""
+        async with self._database.read() as connection:
+            found = await connection.execute(
+                select(jobs.c.id, jobs.c.fence, jobs.c.beat).where(
+                    jobs.c.state == JobState.RUNNING, jobs.c.lane == Lane.LOCAL
+                )
+            )
+            still = watch.look(Lease(row.id, row.fence, row.beat) for row in found)
+        ended = 0
+        for lease in still:
+            async with self._database.write() as connection:
+                held = (jobs.c.state == JobState.RUNNING, jobs.c.fence == lease.fence, jobs.c.beat == lease.beat)
+                if (row := await _locked(connection, jobs.c.id == lease.job_id, *held)) is not None:
+                    await end_job(connection, row, JobState.CANCELLED, self._now())
+                    ended += 1
+        return ended
+
+    async def edit(self, job_id: str, at: Checkpoint) -> Job | None:
+        """Pause a job that rests before the step `at`, to go on from `at.edited`, or else from the step's own state.
+
+        Its result, and the edits and states of later steps, no longer hold. WrongState for a job that waits or runs.
+        """
+        now = self._now()
+        async with self._database.write() as connection:
+            row = await _locked(connection, jobs.c.id == job_id)
+            if row is None:
+                return None
+            job = job_from(row)
+            if job.state not in {JobState.PAUSED, *TERMINAL}:
+                raise WrongState(f"The job is {job.state}; wait for its end, or cancel it, before you edit it.")
+            history = [NewEvent(kind="job.edited", data={"step": at.number, "before": at.name}), _paused_event(at)]
+            fresh = dict.fromkeys(("started_unix_s", "finished_unix_s", "result", "error", "usage"))
+            changes = {
+                "state": JobState.PAUSED,
+                "request": to_json(_edited(job.request, at)),
+                "last_seq": await insert_events(connection, job_id, row.last_seq, history, now),
+                "cancel_requested": False,
+                "reserved_day": row.reserved_day
+                or await budgets.reserve(connection, row.key_id, row.reserve_tokens, now),
+            }
+            await connection.execute(update(jobs).where(jobs.c.id == job_id).values(**fresh, **changes))
+            return job_from(await _locked(connection, jobs.c.id == job_id))
+
+    async def fork(self, job_id: str, at: Checkpoint, before: Sequence[Checkpoint]) -> Job | None:
+        """A job of its own, paused before the step `at`, with the request of this one and `before`, its states."""
+        now = self._now()
+        async with self._database.write() as connection:
+            row = await _locked(connection, jobs.c.id == job_id)
+            if row is None:
+                return None
+            request = replace(_edited(request_from(row.request), at), origin=job_id)
+            inherited = [replace(step, origin=step.origin or job_id) for step in before if step.number < at.number]
+            history = [
+                NewEvent(kind="job.forked", data={"origin": job_id}),
+                *(NewEvent(kind="step", data=step_record(step)) for step in inherited),
+                _paused_event(replace(at, origin=job_id)),
+            ]
+            fork_id = str(ULID.from_timestamp(now))
+            kept = ("owner", "key_id", "surface", "lane", "strategy", "background", "reserve_tokens")
+            made = await connection.execute(
+                insert(jobs)
+                .values(
+                    **{name: getattr(row, name) for name in kept},
+                    id=fork_id,
+                    state=JobState.PAUSED,
+                    request=to_json(request),
+                    created_unix_s=now,
+                    reserved_day=await budgets.reserve(connection, row.key_id, row.reserve_tokens, now),
+                    last_seq=len(history),
+                )
+                .returning(*jobs.c)
+            )
+            fork = job_from(made.one())
+            await insert_events(connection, fork_id, 0, history, now)
+            texts = select(literal(fork_id), job_documents.c.text_sha256).where(job_documents.c.job_id == job_id)
+            await connection.execute(insert(job_documents).from_select(["job_id", "text_sha256"], texts))
+            return fork
+
+    async def steps(self, job_id: str) -> list[EventRecord]:
+        """The records that say which states the job's run has come to (`job_steps.read_checkpoints`)."""
+        wanted = select(*events.c).where(events.c.job_id == job_id, events.c.kind.in_(STEP_KINDS))
+        async with self._database.read() as connection:
+            return [event_from(row) for row in await connection.execute(wanted.order_by(events.c.seq))]
+
+    async def find_any(self, beginning: str) -> list[Job]:
+        """Of all owners, the newest jobs whose ids begin so: for who sits at the machine. At most two."""
+        wanted = select(*jobs.c).where(jobs.c.id.startswith(beginning, autoescape=True))
+        async with self._database.read() as connection:
+            return [job_from(row) for row in await connection.execute(wanted.order_by(jobs.c.id.desc()).limit(2))]
+
+    async def list_all(self, *, limit: int) -> list[Job]:
+        """Of all owners, newest first."""
+        async with self._database.read() as connection:
+            found = await connection.execute(select(*jobs.c).order_by(jobs.c.id.desc()).limit(limit))
+            return [job_from(row) for row in found]
 
     async def delete(self, job_id: str, owner: str) -> bool:
         """Remove a job that has ended, with its events; False if there is none. WrongState while it has not ended."""
@@ -198,9 +348,24 @@ class JobStore(LeasedJobs):
             return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in found}
 
 
-def _go_on(request: JobRequest, at: Mapping[str, Any], state: str | None, pause_before: str) -> JobRequest:
-    """The request of a job that a person lets go on from where it was paused."""
-    edits = tuple(edit for edit in request.edits if edit.step != at["step"])
+def _edited(request: JobRequest, at: Checkpoint) -> JobRequest:
+    """The request of a job that goes on from `at`, as it was edited, or from the step's own state if it was not."""
+    edits = tuple(edit for edit in request.edits if edit.step < at.number)
+    if at.edited is not None:
+        edits += (StepEdit(step=at.number, before=at.name, was=at.state, state=at.edited),)
+    return replace(request, pause_before="", looked_at=at.number, edits=edits, revision=request.revision + 1)
+
+
+def _paused_event(at: Checkpoint) -> NewEvent:
+    return NewEvent(kind=PAUSED_KIND, data=step_record(at))
+
+
+def _go_on(
+    request: JobRequest, at: Mapping[str, Any], state: str | None, pause_before: str, *, keeps_edit: bool
+) -> JobRequest:
+    """The request of a job that a person lets go on from where it was paused, with another state if one is given."""
+    others = tuple(edit for edit in request.edits if edit.step != at["step"])
+    edits = request.edits if state is None and keeps_edit else others
     if state is not None and json.loads(state) != at["state"]:  # sent back as it was, it is no edit
         was = json.dumps(at["state"])
         edits += (StepEdit(step=at["step"], before=at["before"], was=was, state=state),)
@@ -212,6 +377,8 @@ async def _queue(connection: AsyncConnection, row: Any, now: float, **values: An
     assert JobState.QUEUED in NEXT[JobState(row.state)], f"{row.state} → queued"
     queued = [NewEvent(kind="job.queued", data={"again": True})]
     last_seq = await insert_events(connection, row.id, row.last_seq, queued, now)
+    if row.lane == Lane.LOCAL:  # the command that asked for it has ended, so others run it, unless a command takes it
+        values = {"lane": Lane.LONG} | values
     await connection.execute(
         update(jobs).where(jobs.c.id == row.id).values(state=JobState.QUEUED, attempt=0, last_seq=last_seq, **values)
     )

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.errors import CapacityError
+from pipeline.events import Event
 from serving.jobs.job import Claim, Lane, RunnerStatus
 from serving.jobs.job_run import Bench, JobRun, Stop
 from serving.jobs.job_store import JobStore
@@ -99,6 +100,7 @@ class JobRunner:
         self._store = store
         self._places = places
         self._watch = LeaseWatch(lease_s=self._pace.lease_s)
+        self._local_watch = LeaseWatch(lease_s=self._pace.lease_s)
         self._replica_stats = replica_stats
         self._replicas: tuple[Mapping[str, Any], ...] = ()
         self._runs: dict[str, JobRun] = {}
@@ -117,12 +119,37 @@ class JobRunner:
             await working
             raise
 
+    async def run_one(self, claim: Claim, emit: Callable[[Event], None]) -> JobRun:
+        """Carry out this job and no other, and return when it has ended; if cancelled, when it was cancelled too.
+
+        `emit` hears the run's events. Nobody else is told of this runner: it takes no work.
+        """
+        run = JobRun(claim, self._bench, emit)
+        self._runs[claim.job.id] = run
+        async with asyncio.TaskGroup() as helpers:
+            for step, pause_s in (
+                (self._renew, self._pace.beat_s),
+                (self._listen, self._pace.listen_s),
+            ):
+                helpers.create_task(self._repeat(step, pause_s))
+            running = asyncio.ensure_future(self._carry_out(run))
+            try:
+                await asyncio.shield(running)
+            except asyncio.CancelledError:
+                run.stop(Stop.CANCELLED)
+                await running
+                raise
+            finally:
+                self._idle.set()
+        return run
+
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as helpers:
             for step, pause_s in (
                 (self._beat, self._pace.beat_s),
                 (self._listen, self._pace.listen_s),
                 (self._report, self._pace.beat_s),
+                (self._end_abandoned, self._pace.beat_s),
                 (self._ask_replicas, self._pace.beat_s),
                 (self._check_pulse, 1.0),
             ):
@@ -182,6 +209,12 @@ class JobRunner:
             except CapacityError as error:
                 _LOG.warning("runner.waits", extra={"step": step.__name__, "error": type(error).__name__})
             await _pause(self._idle, pause_s)
+
+    async def _renew(self) -> None:
+        await self._heed(self._store.beat)
+
+    async def _end_abandoned(self) -> None:
+        await self._store.end_abandoned(self._local_watch)
 
     async def _beat(self) -> None:
         await self._heed(self._store.beat)

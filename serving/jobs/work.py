@@ -38,9 +38,7 @@ class Documents(Protocol):
     async def load_document(self, refs: tuple[DocumentRef, ...]) -> Document: ...
 
 
-async def run_strategy(
-    job: Job, documents: Documents, session: Session, emit: Emit, *, owner: str
-) -> tuple[Result, Answer]:
+async def run_strategy(job: Job, documents: Documents, session: Session, emit: Emit, *, owner: str) -> Result:
     """Answer the job's question. Raises what the run raises, and the error of a chunk that must not fail.
 
     Raises RunPaused before a step at which the job is to pause.
@@ -49,15 +47,16 @@ async def run_strategy(
     document = await documents.load_document(job.request.documents)
     # Splitting takes seconds for a book. Here it is done beside the event loop, and `ask` finds it done.
     plan = await asyncio.to_thread(session.model.plan, document, request)
-    answer = await session.ask(document, request, emit, owner=owner, run_id=job.id, steps=step_options(job))
+    answer = await session.ask(
+        document, request, emit, fresh=job.request.fresh, owner=owner, run_id=job.id, steps=step_options(job)
+    )
     _refuse_failures(answer, strict=job.request.on_chunk_error == "strict")
-    result = answer_record(answer, document) | {
+    return answer_record(answer, document) | {
         "usage_by_stage": stage_records(answer.usage),
         "seconds_by_stage": {stage.value: round(seconds, 3) for stage, seconds in answer.seconds.items()},
         "strategy": plan.strategy,
         "model": session.model.profile.name,
     }
-    return result, answer
 
 
 async def run_chat(job: Job, session: Session, emit: Emit, *, owner: str) -> Result:

@@ -16,10 +16,10 @@ from pipeline.calibrate import Calibration
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.gate_chunks import GateSettings
-from pipeline.journal import Journal, JournaledDispatcher, RunHistory
+from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome, Stage
 from pipeline.run import Request, Resources
-from pipeline.steps import RunPaused, StepOptions
+from pipeline.steps import History, RunPaused, StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 from tests.engine.conftest import Served
@@ -51,8 +51,7 @@ async def test_a_run_is_paused_edited_and_resumed_without_a_call_of_its_map(serv
     def map_calls_sent() -> int:
         return sum(call.stage is Stage.MAP for call in engine.sent)
 
-    async def run(pause_before: str = "") -> Answer:
-        journal.start_run("run", {})
+    async def run(history: History, pause_before: str = "") -> Answer:
         resources = Resources(
             tokenizer=Tokenizer.from_directory(served.model_path),
             budget=TokenBudget(4096),
@@ -60,18 +59,18 @@ async def test_a_run_is_paused_edited_and_resumed_without_a_call_of_its_map(serv
             chunk_tokens=700,
             gate=GateSettings(enabled=False),
             calibration=Calibration(keep_probability=0.0),
-            steps=StepOptions(pause_before=pause_before, history=RunHistory(journal, "run")),
+            steps=StepOptions(pause_before=pause_before, history=history),
         )
         return await ask(document, Request(question="What is this about?", strategy="mapreduce"), resources)
 
     with pytest.raises(RunPaused) as paused:
-        await run(pause_before="reduce")
+        await run(History(run_id="run"), pause_before="reduce")
     paid = map_calls_sent()
     checkpoint = paused.value.checkpoint
     state = json.loads(checkpoint.state)
     state["findings"] = [{"answer": "as I say", "evidence": [quote], "stated_confidence": 5}]
-    journal.edit_run("run", replace(checkpoint, edited=json.dumps(state)))
-    answer = await run()
+    edited = replace(checkpoint, edited=json.dumps(state))
+    answer = await run(History(run_id="run", looked_at=edited.number, edits={edited.number: edited}))
     assert answer.text == "as I say"
     assert [document.slice(evidence.span) for evidence in answer.evidence if evidence.span] == [quote.strip()]
     assert map_calls_sent() == paid >= answer.coverage.chunks > 1

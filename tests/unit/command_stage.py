@@ -58,6 +58,9 @@ class Stage:
     def run(self, *arguments: str, stdin: str = "", command: str = "ask") -> Any:
         return CliRunner().invoke(app, [command, *arguments], input=stdin)
 
+    def jobs(self, *arguments: str) -> Any:
+        return self.run(*arguments, command="jobs")
+
     def compare(self, *arguments: str) -> Any:
         """On the stage's document."""
         return self.run(str(self.document), *arguments, command="compare")
@@ -71,6 +74,7 @@ def prepare_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
         cache_dir=tmp_path / "cache", document=document, script=reading_script(make_tokenizer(), [(FACT, "Anna Torv")])
     )
     monkeypatch.setenv("LONGFOLD_CACHE_DIR", str(prepared.cache_dir))
+    monkeypatch.setenv("LONGFOLD_STATE_DIR", str(tmp_path / "state"))
 
     @contextmanager
     def open_session(settings: Settings, model: OpenModel, report: object) -> Iterator[Session]:

@@ -65,7 +65,6 @@ def test_a_plan_starts_no_engine(stage: Stage) -> None:
         (["-q", "word " * 9000], "The question has"),
         ([], "There is no question"),
         (["-q", "Who?", "--chunk-tokens", "10"], "too small"),
-        (["--resume", "another.txt"], "--resume takes at most the run"),
     ],
 )
 def test_a_request_at_fault_ends_before_an_engine_starts(stage: Stage, arguments: list[str], message: str) -> None:
@@ -153,16 +152,16 @@ def test_an_interrupted_run_says_how_to_resume_and_pays_no_call_twice(
     result = stage.run(str(stage.document), "-q", "Who is the keeper?")
     assert result.exit_code == 130
     run_id = result.stderr.strip().rpartition(" ")[2]
-    assert f"longfold ask --resume {run_id}" in result.stderr
+    assert f"longfold jobs resume {run_id}" in result.stderr
     assert stage.model is not None
     assert stage.model.running == 0
 
     paid = {call.key("x") for call in stage.model.calls[:3]}
     stage.script = reading
-    result = stage.run("--resume", run_id)
+    result = stage.jobs("resume", run_id)
     assert "Answer: Anna Torv" in result.stdout, result.output
     assert paid.isdisjoint(call.key("x") for call in stage.model.calls)
-    assert stage.run("--resume").exit_code == 2, "the run is finished, so there is nothing to resume"
+    assert stage.jobs("resume").exit_code == 2, "the run is finished, so there is nothing to resume"
 
 
 def test_limits_stop_reading_and_say_so(stage: Stage) -> None:
@@ -186,7 +185,7 @@ def test_questions_one_after_another_on_a_terminal(stage: Stage, monkeypatch: py
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", ask_user)
-    monkeypatch.setattr(ask_command, "_require_question", lambda wish: None)
+    monkeypatch.setattr(ask_command, "_is_terminal", lambda: True)
     result = stage.run(str(stage.document))
     assert result.exit_code == 0, result.output
     assert result.stdout.count("Answer: Anna Torv") == 2

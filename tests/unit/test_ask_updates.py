@@ -118,7 +118,7 @@ def test_a_reader_that_has_seen_enough_is_no_fault() -> None:
     """As in `longfold ask ... --updates | head -1`, where the pipe breaks inside the run."""
     program = """
 from serving import ask_command, cli
-def run_ask(wish, settings):
+def run_ask(question, options, settings):
     try:
         while True:
             ask_command.print_json({"map": {"findings": ["x" * 4096]}})

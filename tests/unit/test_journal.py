@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import InternalError
-from pipeline.journal import Journal, JournaledDispatcher, RunHistory
+from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, CallFailed, Completion
 from pipeline.scripted_model import Reply, ScriptedModel
 from tests.factories import make_call
@@ -123,58 +121,3 @@ async def test_a_resumed_run_counts_what_it_paid_for_itself_and_nothing_else(tmp
     assert await flags("this", calls[:2]) == [(False, False)] * 2
     resumed = await flags("this", calls)
     assert resumed == [(True, True), (True, True), (True, False), (True, False)]
-
-
-def test_an_interrupted_run_is_found_and_a_finished_one_is_not(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.sqlite")
-    journal.start_run("abc1", {"question": "first"})
-    journal.start_run("abd2", {"question": "second"})
-    journal.finish_run("abd2")
-    latest = journal.find_run()
-    assert latest is not None
-    assert latest.request == {"question": "first"}
-    by_id = journal.find_run("abd")
-    assert by_id is not None
-    assert by_id.finished_s is not None
-    assert journal.find_run("zzz") is None
-
-
-def test_a_journal_of_an_earlier_version_is_used_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "j.sqlite"
-    with sqlite3.connect(path) as old:
-        old.execute("CREATE TABLE runs (run_id TEXT PRIMARY KEY, request TEXT, started_s REAL, finished_s REAL)")
-        old.execute("INSERT INTO runs VALUES ('abc1', '{}', 1.0, NULL)")
-    old.close()
-    for _ in range(2):
-        journal = Journal(path)
-        record = journal.find_run("abc1")
-        assert record is not None
-        assert (record.finished_s, record.answer) == (None, None)
-        journal.close()
-    journal = Journal(path)
-    journal.finish_run("abc1", "Anna Torv")
-    assert [run.answer for run in journal.latest_runs(5)] == ["Anna Torv"]
-
-
-def test_a_forks_history_is_its_parents_up_to_the_edit(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.sqlite")
-    journal.start_run("parent", {"question": "Who?"})
-    history = RunHistory(journal, "parent")
-    for number in (1, 2, 3):
-        history.save(number, "look", f'{{"n": {number}}}', paused=False)
-    journal.fork_run("parent", "fork", replace(journal.checkpoints("parent")[1], edited='{"n": 9}', paused=True))
-    journal.fork_run("fork", "forks fork", replace(journal.checkpoints("fork")[1], edited='{"n": 10}', paused=True))
-    assert [(at.number, at.edited, at.origin) for at in journal.checkpoints("forks fork")] == [
-        (1, None, "parent"),
-        (2, '{"n": 10}', "fork"),
-    ]
-    fork = RunHistory(journal, "fork")
-    assert fork.paused_at == 2
-    fork.save(2, "look", '{"n": 2}', paused=False)
-    edited = RunHistory(journal, "fork").find(2)
-    assert edited is not None
-    assert (edited.edited, edited.paused, edited.origin) == ('{"n": 9}', True, "parent")
-    assert len(journal.checkpoints("parent")) == 3
-    record = journal.find_run("fork")
-    assert record is not None
-    assert record.request == {"question": "Who?"}

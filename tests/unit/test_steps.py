@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,14 @@ from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document
-from pipeline.errors import OutOfDisk, StateInvalid, TooManySteps, UnknownName
+from pipeline.errors import StateInvalid, TooManySteps, UnknownName
 from pipeline.finding import Findings
-from pipeline.journal import Journal, JournaledDispatcher, RunHistory
+from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Stage
 from pipeline.run import Request
+from pipeline.run_state import RunState
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
-from pipeline.steps import Checkpoint, RunPaused, StepOptions
+from pipeline.steps import Checkpoint, History, RunPaused, StepOptions
 from pipeline.strategies import STRATEGIES, find_strategy
 from tests.factories import fact_document, make_resources, make_tokenizer, reading_script
 
@@ -34,7 +36,7 @@ CHOSEN = sorted(STRATEGIES.keys() - {"auto"})
 
 
 class Desk:
-    """One journal, on which runs are asked for under ids, each time with a model that counts its calls."""
+    """Runs under ids on one journal, each time with a model that counts its calls, and what a person does to them."""
 
     def __init__(self, folder: Path, script: Script, *, chunk_tokens: int = 600, context_tokens: int = 8192) -> None:
         self.folder = folder
@@ -42,6 +44,8 @@ class Desk:
         self.script = script
         self.sizes = {"chunk_tokens": chunk_tokens, "context_tokens": context_tokens}
         self.model = ScriptedModel(script)
+        self.steps: defaultdict[str, dict[int, Checkpoint]] = defaultdict(dict)
+        self.looked_at: defaultdict[str, int] = defaultdict(int)
 
     async def ask(
         self,
@@ -53,11 +57,22 @@ class Desk:
         most: int | None = None,
     ) -> Answer:
         self.model = ScriptedModel(self.script)
-        self.journal.start_run(run_id, {})
+        state = RunState()
         dispatcher = JournaledDispatcher(InlineDispatcher(self.model), self.journal, "scripted", run_id=run_id)
-        steps = StepOptions(pause_before=pause_before, most=most, history=RunHistory(self.journal, run_id))
-        resources = replace(make_resources(dispatcher=dispatcher, **self.sizes), steps=steps)
-        return await ask(document, Request(question=QUESTION, strategy=strategy), resources)
+        edits = {number: step for number, step in self.steps[run_id].items() if step.edited is not None}
+        history = History(run_id=run_id, looked_at=self.looked_at[run_id], edits=edits)
+        steps = StepOptions(pause_before=pause_before, most=most, history=history)
+        resources = replace(make_resources(dispatcher=dispatcher, emit=state.apply, **self.sizes), steps=steps)
+        try:
+            return await ask(document, Request(question=QUESTION, strategy=strategy), resources)
+        except RunPaused as paused:
+            self.steps[run_id][paused.checkpoint.number] = paused.checkpoint
+            self.looked_at[run_id] = paused.checkpoint.number
+            raise
+        finally:
+            self.steps[run_id] |= {
+                n: replace(step, edited=edits[n].edited) if n in edits else step for n, step in state.steps.items()
+            }
 
     async def pause(self, strategy: str, before: str, run_id: str = "run", document: Document = DOCUMENT) -> RunPaused:
         with pytest.raises(RunPaused) as paused:
@@ -66,20 +81,24 @@ class Desk:
 
     def edit(self, change: Callable[[Any], object], at: int = 1, run_id: str = "run", fork_id: str = "") -> None:
         """Change the state in place, as a person does in an editor."""
-        checkpoint = self.journal.checkpoints(run_id)[at - 1]
-        state = json.loads(checkpoint.state)
+        state = json.loads(self.steps[run_id][at].state)
         change(state)
-        edited = replace(checkpoint, edited=json.dumps(state), paused=True)
-        if fork_id:
-            self.journal.fork_run(run_id, fork_id, edited)
-        else:
-            self.journal.edit_run(run_id, edited)
+        self.write(json.dumps(state), at, run_id, fork_id)
+
+    def write(self, text: str, at: int = 1, run_id: str = "run", fork_id: str = "") -> None:
+        """What comes after an edit no longer holds."""
+        kept = {number: step for number, step in self.steps[run_id].items() if number <= at}
+        self.steps[fork_id or run_id] = kept | {at: replace(kept[at], edited=text)}
+        self.looked_at[fork_id or run_id] = at
 
     def stages(self) -> list[Stage]:
         return [call.stage for call in self.model.calls]
 
+    def checkpoints(self, run_id: str = "run") -> list[Checkpoint]:
+        return [self.steps[run_id][number] for number in sorted(self.steps[run_id])]
+
     def names(self, run_id: str = "run") -> list[str]:
-        checkpoints = self.journal.checkpoints(run_id)
+        checkpoints = self.checkpoints(run_id)
         assert [checkpoint.number for checkpoint in checkpoints] == list(range(1, len(checkpoints) + 1))
         return [checkpoint.name for checkpoint in checkpoints]
 
@@ -123,9 +142,9 @@ async def test_a_run_paused_before_any_step_goes_on_to_the_same_answer_without_a
 async def test_an_edit_that_changes_nothing_changes_nothing(strategy: str, tmp_path: Path) -> None:
     desk, document = Desk(tmp_path, seeded_script(3)), document_for(strategy)
     straight = await desk.ask(strategy, document=document)
-    for checkpoint in desk.journal.checkpoints("run"):
+    for checkpoint in desk.checkpoints("run"):
         spaced = json.dumps(json.loads(checkpoint.state), indent=1)
-        desk.journal.keep_checkpoint("run", replace(checkpoint, edited=spaced))
+        desk.steps["run"][checkpoint.number] = replace(checkpoint, edited=spaced)
     answer = await desk.ask(strategy, document=document)
     assert desk.model.calls == []
     assert essence(answer) == essence(straight)
@@ -190,7 +209,6 @@ async def test_a_fork_with_another_finding_has_another_answer_and_no_call_of_the
     assert set(desk.stages()) <= {Stage.REDUCE}
     assert "The state before step 1 (reduce) was edited by hand." in forked.warnings
     assert essence(await desk.ask("mapreduce")) == essence(first), "the parent is as it was"
-    assert [checkpoint.origin for checkpoint in desk.journal.checkpoints("fork")] == ["run"]
 
 
 async def test_what_was_not_edited_keeps_its_probability_and_its_place(desk: Desk) -> None:
@@ -273,8 +291,7 @@ async def test_a_broken_edit_says_what_is_wrong_where_and_loses_nothing(
 
 async def test_an_edit_that_is_no_json_says_where(desk: Desk) -> None:
     await desk.pause("mapreduce", "reduce")
-    [checkpoint] = desk.journal.checkpoints("run")
-    desk.journal.edit_run("run", replace(checkpoint, edited='{\n "findings": [\n'))
+    desk.write('{\n "findings": [\n')
     with pytest.raises(StateInvalid, match="Line 3, column 1: this is no JSON"):
         await desk.ask("mapreduce")
 
@@ -282,8 +299,7 @@ async def test_an_edit_that_is_no_json_says_where(desk: Desk) -> None:
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000])
 async def test_an_edit_that_python_cannot_read_is_refused(desk: Desk, text: str) -> None:
     await desk.pause("mapreduce", "reduce")
-    [checkpoint] = desk.journal.checkpoints("run")
-    desk.journal.edit_run("run", replace(checkpoint, edited=text))
+    desk.write(text)
     with pytest.raises(StateInvalid, match=r"cannot be read|no JSON"):
         await desk.ask("mapreduce")
 
@@ -395,7 +411,7 @@ async def test_lc_boost_looks_where_a_person_sends_it(tmp_path: Path) -> None:
     desk.edit(lambda state: state.update(cursor=2))
     await desk.pause("lc_boost", "look")
     assert [call.chunk_index for call in desk.model.calls if call.stage is Stage.MAP] == [2]
-    checkpoint = desk.journal.checkpoints("run")[1]
+    checkpoint = desk.checkpoints("run")[1]
     assert json.loads(checkpoint.state)["visited"] == [2]
 
 
@@ -418,8 +434,8 @@ async def test_a_step_that_the_strategy_does_not_have_is_refused_before_a_call(d
 
 async def test_an_edit_at_a_step_that_the_run_no_longer_comes_to_is_refused(desk: Desk) -> None:
     await desk.pause("mapreduce", "reduce")
-    [checkpoint] = desk.journal.checkpoints("run")
-    desk.journal.edit_run("run", replace(checkpoint, name="collapse", edited=checkpoint.state))
+    [checkpoint] = desk.checkpoints("run")
+    desk.steps["run"][1] = replace(checkpoint, name="collapse", edited=checkpoint.state)
     with pytest.raises(StateInvalid, match="edited as the one before 'collapse', but the run has come to 'reduce'"):
         await desk.ask("mapreduce")
 
@@ -441,22 +457,6 @@ async def test_a_chunk_that_could_be_read_after_the_edit_is_told_of(tmp_path: Pa
     broken["now"] = False
     answer = await desk.ask("mapreduce")
     assert any("another state than the one that was edited" in warning for warning in answer.warnings)
-
-
-async def test_an_edit_ends_the_checkpoints_after_it_and_the_run_is_to_be_resumed(desk: Desk) -> None:
-    await desk.ask("refine")
-    desk.journal.finish_run("run")
-    desk.edit(lambda state: None, at=3)
-    assert len(desk.names()) == 3
-    record = desk.journal.find_run()
-    assert record is not None
-    assert record.run_id == "run"
-
-
-def test_an_edit_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite", most_pages=1)
-    with pytest.raises(OutOfDisk, match="nothing was changed"):
-        journal.edit_run("run", Checkpoint(number=1, name="reduce", state="{}", edited="{}" * 9000))
 
 
 async def test_a_pause_without_a_journal_still_shows_the_state() -> None:

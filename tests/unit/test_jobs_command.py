@@ -1,4 +1,4 @@
-"""`longfold ask --pause-before`, `longfold runs ...` and `--resume`, on a scripted model."""
+"""`longfold ask --pause-before` and `longfold jobs ...`, on a scripted model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pipeline.errors import CallerError, StateInvalid
 from pipeline.model import Stage as CallStage
 from pipeline.scripted_model import Reply, seeded_script
-from serving import runs_commands
+from serving import jobs_commands
 from serving.command_settings import command_settings
 from tests.factories import fact_document, make_tokenizer, reading_script
 from tests.unit.command_stage import FACT, Stage
@@ -36,7 +36,7 @@ def pause(stage: Stage, *options: str) -> Any:
 
 
 def paused_run(stage: Stage) -> str:
-    return str(json.loads(pause(stage, "--json").stdout)["paused"]["run"])
+    return str(json.loads(pause(stage, "--json").stdout)["paused"]["job"])
 
 
 def stages(stage: Stage) -> list[CallStage]:
@@ -44,25 +44,25 @@ def stages(stage: Stage) -> list[CallStage]:
 
 
 def shown_state(stage: Stage, run: str, at: int = 1) -> Any:
-    return json.loads(stage.run("show", run, "--at", str(at), command="runs").stdout)
+    return json.loads(stage.jobs("show", run, "--at", str(at)).stdout)
 
 
 def edit(stage: Stage, run: str, state: object, *, command: str = "edit") -> Any:
     file = stage.document.with_name("state.json")
     file.write_text(state if isinstance(state, str) else json.dumps(state))
-    return stage.run(command, run, str(file), "--at", "1", command="runs")
+    return stage.jobs(command, run, str(file), "--at", "1")
 
 
 def test_a_pause_shows_what_was_found_where_and_how_to_go_on(paused: Stage) -> None:
     result = pause(paused)
     lines = result.stdout.splitlines()
     run = lines[-1].rpartition(" ")[2]
-    assert f"Paused before step 1 (reduce) of run {run}." in lines
+    assert f"Paused before step 1 (reduce) of {run}." in lines
     assert "Found so far: 2" in lines
     assert any(line.startswith("  Anna Torv (") for line in lines)
     assert f"{paused.document}, line 15, characters" in result.stdout
-    assert f"To edit this: longfold runs edit {run}" in lines
-    assert f"To go on:     longfold ask --resume {run}" in lines
+    assert f"To edit this: longfold jobs edit {run}" in lines
+    assert f"To go on:     longfold jobs resume {run}" in lines
 
 
 def test_a_pause_is_one_object_in_json_and_the_last_line_of_updates(paused: Stage) -> None:
@@ -74,7 +74,7 @@ def test_a_pause_is_one_object_in_json_and_the_last_line_of_updates(paused: Stag
 
 
 def test_a_paused_run_goes_on_without_a_call_of_its_map(paused: Stage) -> None:
-    result = paused.run("--resume", paused_run(paused))
+    result = paused.jobs("resume", paused_run(paused))
     assert "Answer: Anna Torv" in result.stdout, result.output
     assert set(stages(paused)) <= {CallStage.REDUCE}
 
@@ -84,9 +84,9 @@ def test_an_edited_run_answers_from_the_edit_and_says_so(paused: Stage) -> None:
     state = shown_state(paused, run)
     state["findings"] = [finding for finding in state["findings"] if finding["answer"] != "Anna Torv"]
     result = edit(paused, run, state)
-    assert f"To go on: longfold ask --resume {run}" in result.stdout, result.output
+    assert f"To go on: longfold jobs resume {run}" in result.stdout, result.output
     assert shown_state(paused, run) == state
-    result = paused.run("--resume", run)
+    result = paused.jobs("resume", run)
     assert "Answer: Berta Lund" in result.stdout, result.output
     assert "Warning: The state before step 1 (reduce) was edited by hand." in result.stdout
     assert stages(paused) == []
@@ -94,36 +94,36 @@ def test_an_edited_run_answers_from_the_edit_and_says_so(paused: Stage) -> None:
 
 def test_a_fork_leaves_its_parent_as_it_was(paused: Stage) -> None:
     paused.run(str(paused.document), *ASKED)
-    parent = paused.run("list", command="runs").stdout.split()[0]
+    parent = paused.jobs("list").stdout.split()[0]
     state = shown_state(paused, parent)
     state["findings"][0] = {"answer": "Carl Ost", "evidence": [OTHER], "stated_confidence": 5}
     del state["findings"][1]
     result = edit(paused, parent, state, command="fork")
     fork = result.stdout.splitlines()[0].split()[1].rstrip(",")
     assert fork != parent
-    assert "Answer: Carl Ost" in paused.run("--resume", fork).stdout
+    assert "Answer: Carl Ost" in paused.jobs("resume", fork).stdout
     assert stages(paused) == []
-    history = paused.run("show", parent, command="runs").stdout
+    history = paused.jobs("show", parent).stdout
     assert "Answer:   Anna Torv" in history
     assert "edited" not in history
-    history = paused.run("show", fork, command="runs").stdout
+    history = paused.jobs("show", fork).stdout
     assert "Answer:   Carl Ost" in history
-    assert f"   1  reduce     1 findings (edited, from run {parent})" in history
-    listed = paused.run("list", command="runs").stdout.splitlines()
+    assert f"   1  reduce     1 findings (edited, from {parent})" in history
+    listed = paused.jobs("list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == [fork, parent]
-    assert all("finished" in line and "Who is the keeper? (harbour.txt)" in line for line in listed)
+    assert all("completed" in line and "Who is the keeper? (harbour.txt)" in line for line in listed)
 
 
 def test_the_history_shows_each_step_and_where_the_run_stands(paused: Stage) -> None:
     result = paused.run(str(paused.document), *ASKED[:2], "--strategy", "refine", "--max-steps", "2")
     assert result.exit_code == 2
     assert "longfold: The run may take 2 steps, and 'refine' would be one more." in result.stderr
-    run = paused.run("list", command="runs").stdout.split()[0]
-    assert f"longfold ask --resume {run} --max-steps" in result.stderr
-    history = paused.run("show", run[:5], command="runs").stdout
-    assert f"Run {run}, stopped after coming before refine (step 2)" in history
+    run = paused.jobs("list").stdout.split()[0]
+    assert f"longfold jobs resume {run} --max-steps" in result.stderr
+    history = paused.jobs("show", run[:-3]).stdout
+    assert f"Job {run}, failed before refine (step 2)" in history
     assert "   1  refine     answer null" in history
-    assert paused.run("--resume", run, "--max-steps", "500").exit_code == 0
+    assert paused.jobs("resume", run, "--max-steps", "500").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_an_edit_that_does_not_fit_is_refused_at_once_and_changes_nothing(
     assert message in result.stderr
     assert shown_state(paused, run) == before
     assert edit(paused, run, state, command="fork").exit_code == 2
-    assert len(paused.run("list", command="runs").stdout.splitlines()) == 1
+    assert len(paused.jobs("list").stdout.splitlines()) == 1
     assert paused.opened == opened, "no engine is started to find out"
 
 
@@ -154,7 +154,7 @@ def test_writing_the_state_back_takes_an_edit_back(paused: Stage) -> None:
     state = shown_state(paused, run)
     edit(paused, run, {"findings": []})
     edit(paused, run, json.dumps(state, indent=4))
-    result = paused.run("--resume", run)
+    result = paused.jobs("resume", run)
     assert "Answer: Anna Torv" in result.stdout
     assert "by hand" not in result.stdout
 
@@ -170,26 +170,26 @@ def test_an_editor_is_opened_on_the_state_and_a_broken_text_is_kept(
     paused: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = paused_run(paused)
-    monkeypatch.setattr(runs_commands.sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", write_editor(paused, "text = text.replace('Anna Torv\",', 'Dora Vik\",') + ']'"))
     with pytest.raises(StateInvalid, match="this is no JSON"):
-        runs_commands.edit_run(command_settings(), run, "", None)
-    [draft] = list(Path(paused.cache_dir).glob(f"{run}-1.json"))
+        jobs_commands.edit_job(command_settings(), run, "", None)
+    [draft] = list(Path(paused.cache_dir).glob(f"{run.removeprefix('job_')}-1.json"))
     assert "Dora Vik" in draft.read_text()
     monkeypatch.setenv("EDITOR", write_editor(paused, "assert 'Dora Vik' in text; text = text.rstrip()[:-1]"))
-    runs_commands.edit_run(command_settings(), run, "", None)
+    jobs_commands.edit_job(command_settings(), run, "", None)
     assert not draft.exists()
     assert shown_state(paused, run)["findings"][0]["answer"] == "Dora Vik"
     monkeypatch.setenv("EDITOR", "/no/such/editor")
     with pytest.raises(CallerError, match="set EDITOR, or give a FILE"):
-        runs_commands.edit_run(command_settings(), run, "", None)
+        jobs_commands.edit_job(command_settings(), run, "", None)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("show", "nope"), "No run 'nope' is known"),
+        (("show", "nope"), "No job 'nope' is known"),
         (("edit", "RUN", "--at", "9", "-"), "has no step 9; its steps are 1 to 1"),
         (("edit", "RUN", "missing.json"), "cannot be read from missing.json"),
         (("edit", "RUN"), "There is no terminal to edit on"),
@@ -198,7 +198,7 @@ def test_an_editor_is_opened_on_the_state_and_a_broken_text_is_kept(
 )
 def test_what_cannot_be_done_with_a_run_is_said(paused: Stage, arguments: tuple[str, ...], message: str) -> None:
     run = paused_run(paused)
-    result = paused.run(*[run if argument == "RUN" else argument for argument in arguments], command="runs")
+    result = paused.jobs(*[run if argument == "RUN" else argument for argument in arguments])
     assert result.exit_code == 2
     assert message in result.stderr
 
@@ -224,18 +224,20 @@ def test_a_step_that_the_run_does_not_come_to_is_told_of(paused: Stage) -> None:
     assert "The run did not pause: it came to no further step 'collapse'." in result.stderr
 
 
-def test_a_document_on_standard_input_cannot_be_paused_on(stage: Stage) -> None:
-    result = stage.run("-", *ASKED, "--pause-before", "reduce", stdin=fact_document({1: FACT}).text)
-    assert result.exit_code == 2
-    assert "give it as a file" in result.stderr
+def test_a_document_on_standard_input_is_kept_with_its_paused_job(paused: Stage) -> None:
+    text = paused.document.read_text()
+    result = paused.run("-", *ASKED, "--pause-before", "reduce", "--json", stdin=text)
+    run = json.loads(result.stdout)["paused"]["job"]
+    assert "Answer: Anna Torv" in paused.jobs("resume", run).stdout
 
 
-def test_a_run_whose_document_has_changed_is_not_edited_blindly(paused: Stage) -> None:
+def test_a_job_goes_on_with_the_document_that_it_began_with(paused: Stage) -> None:
     run = paused_run(paused)
     paused.document.write_text("It was all different.")
-    result = edit(paused, run, {"findings": []})
-    assert result.exit_code == 2
-    assert "The document has changed since the run read it" in result.stderr
+    state = shown_state(paused, run)
+    del state["findings"][0]
+    assert edit(paused, run, state).exit_code == 0
+    assert "Answer: Berta Lund" in paused.jobs("resume", run).stdout
 
 
 def test_notes_are_shown_as_they_are(stage: Stage) -> None:
@@ -253,7 +255,7 @@ def test_a_state_cannot_upset_a_terminal_and_reads_back_as_it_was(stage: Stage) 
     stage.script = reading_script(make_tokenizer(), facts)
     result = pause(stage)
     run = result.stdout.split()[-1]
-    shown = stage.run("show", run, "--at", "1", command="runs").stdout
+    shown = stage.jobs("show", run, "--at", "1").stdout
     for output in (result.stdout, shown):
         assert not set("\u202e\x9b\x7f") & set(output)
     assert json.loads(shown)["findings"][0]["answer"] == f"Anna {hostile}"
@@ -272,4 +274,4 @@ def test_a_chunk_that_failed_may_be_read_when_the_run_goes_on(paused: Stage) -> 
     run = paused_run(paused)
     paused.script = reading
     assert len(shown_state(paused, run)["findings"]) == 1
-    assert "Answer: Anna Torv" in paused.run("--resume", run).stdout
+    assert "Answer: Anna Torv" in paused.jobs("resume", run).stdout
