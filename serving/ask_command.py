@@ -273,8 +273,8 @@ def _run_record(asking: _Asking) -> dict[str, Any]:
 def _how_to_resume(wish: Wish, run_id: str, journal: Journal) -> str:
     if wish.fresh:
         return "Interrupted; with --fresh nothing is kept."
-    if not journal.writable:
-        return "Interrupted; the journal could not be written, so some of what was completed is lost."
+    if journal.is_full:
+        return "Interrupted; the disk is full, so some of what was completed is lost."
     if STDIN in wish.paths:
         return "Interrupted; what was completed is kept: give the same input and question again to go on."
     return f"Interrupted; what was completed is kept. To go on: longfold ask --resume {run_id}"

@@ -22,7 +22,7 @@ from pipeline.answer import Answer
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import SettingInvalid
-from pipeline.events import Event
+from pipeline.events import Event, Warned
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome
 from pipeline.run import Plan, Request, Resources
@@ -113,7 +113,7 @@ class Session:
             progress.add(event)
             emit(event)
 
-        dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id)
+        dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id, emit=feed)
         with self.speeds.watch() as watched:
             resources = replace(self.model.resources(dispatcher, feed), steps=steps)
             answer = await front_door.ask(document, request, resources)
@@ -122,11 +122,13 @@ class Session:
             self.speeds.note(self.model.profile.fingerprint, computed / max(progress.elapsed_s(), 1e-3))
         return answer
 
-    def journaled(self, *, owner: str, run_id: str) -> JournaledDispatcher:
+    def journaled(self, *, owner: str, run_id: str, emit: Callable[[Event], None]) -> JournaledDispatcher:
         """The dispatcher of one run, which takes from the journal what `owner` has paid for."""
         fingerprint = self.model.profile.fingerprint
         namespace = f"{fingerprint}\0{owner}" if owner else fingerprint
-        return JournaledDispatcher(self.dispatcher, self.journal, namespace, run_id=run_id)
+        return JournaledDispatcher(
+            self.dispatcher, self.journal, namespace, run_id=run_id, on_wait=lambda text: emit(Warned(message=text))
+        )
 
 
 @contextmanager
