@@ -27,8 +27,8 @@ from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
 from serving.jobs.job import Lane
 from serving.jobs.job_store import JobStore
-from serving.jobs.run_jobs import JobRunner
-from serving.jobs.runner_process import run_until_ended
+from serving.jobs.run_jobs import JobRunner, new_runner_id, new_status
+from serving.jobs.runner_process import beating, until_ended
 from serving.serve_command import serve
 from serving.session import Session, SpeedBook, bring_model
 from serving.settings import Settings, load_settings
@@ -74,32 +74,37 @@ def write_model(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + data)
 
 
-async def _run(settings: Settings, folder: Path, parent_pid: int) -> None:
-    while (folder / _HOLD).exists():
-        if os.getppid() != parent_pid:
-            return
-        await asyncio.sleep(0.02)
-    database = Database.open(settings.database)
-    session = Session(
-        model=bring_model(settings, print),
-        dispatcher=InlineDispatcher(ScriptedModel(seeded_script())),
-        journal=Journal(settings.cache_dir / "journal.sqlite"),
-        speeds=SpeedBook(settings.cache_dir),
-    )
-    files = FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20)
-    runner = JobRunner(
-        JobStore(database), files, session, places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs}
-    )
-    await run_until_ended(runner, parent_pid=parent_pid)
-    session.journal.close()
-    await database.close()
+async def _run(settings: Settings, folder: Path, parent_pid: int, beat_fd: int) -> None:
+    model, runner_id = bring_model(settings, print), new_runner_id()
+    async with beating(beat_fd, runner_id):
+        while (folder / _HOLD).exists():
+            if os.getppid() != parent_pid:
+                return
+            await asyncio.sleep(0.02)
+        database = Database.open(settings.database)
+        session = Session(
+            model=model,
+            dispatcher=InlineDispatcher(ScriptedModel(seeded_script())),
+            journal=Journal(settings.cache_dir / "journal.sqlite"),
+            speeds=SpeedBook(settings.cache_dir),
+        )
+        runner = JobRunner(
+            JobStore(database),
+            FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20),
+            session,
+            places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs},
+            status=new_status(model.profile, runner_id),
+        )
+        await until_ended(runner.run(), parent_pid=parent_pid)
+        session.journal.close()
+        await database.close()
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     settings = load_settings()
     if sys.argv[2:3] == ["--runner"]:
-        asyncio.run(_run(settings, folder, int(sys.argv[3])))
+        asyncio.run(_run(settings, folder, int(sys.argv[3]), int(sys.argv[5])))
         return
     own = [sys.executable, "-m", "benchmarks.scripted_service", str(folder), "--runner", str(os.getpid())]
     asyncio.run(serve(settings, own, lambda text: print(text, flush=True)))

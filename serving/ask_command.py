@@ -231,7 +231,7 @@ def _show_run(
             )
         raise
     except KeyboardInterrupt:
-        context.display.say(_how_to_resume(options, job_id()))
+        context.display.say(_how_to_resume(options, job_id(), is_full=context.session.journal.is_full))
         if options.as_json:
             print_json({"error": {"type": "Interrupted", "message": "The run was interrupted."}, "job": job_id()})
         return INTERRUPTED
@@ -323,9 +323,11 @@ def _result_record(context: AskContext, question: str, answer: Answer, job_id: s
     }
 
 
-def _how_to_resume(options: AskOptions, job_id: str) -> str:
+def _how_to_resume(options: AskOptions, job_id: str, *, is_full: bool) -> str:
     if options.fresh:
         return "Interrupted; with --fresh nothing is kept."
+    if is_full:
+        return "Interrupted; the disk is full, so some of what was completed is lost."
     return f"Interrupted; what was completed is kept. To go on: longfold jobs resume {job_id}"
 
 

@@ -192,11 +192,12 @@ def serve(
 def runner(
     model: Model = None,
     parent: Annotated[int, typer.Option(hidden=True, help="Process whose end ends this one.")] = 0,
+    beat_fd: Annotated[int, typer.Option(hidden=True, help="Pipe on which the parent hears that this one lives.")] = -1,
 ) -> None:
     """Run jobs from the database of a gateway that is elsewhere; `longfold serve` starts one of its own."""
     from serving.jobs.runner_process import run_runner
 
-    run_runner(command_settings(model=model), parent_pid=parent, report=_report)
+    run_runner(command_settings(model=model), parent_pid=parent, beat_fd=beat_fd, report=_report)
 
 
 @app.command()

@@ -65,7 +65,8 @@ async def serve(settings: Settings, command: list[str], report: Report) -> None:
         gateway = await open_gateway(settings, database, model)
         await asyncio.to_thread(kept_cluster.adopt, settings, os.getpid())
         with listen(settings.host, settings.port) as listening:
-            await _serve_until_stopped(gateway, Supervisor(command), listening, report)
+            gateway.runner = Supervisor(command, bury=gateway.store.bury_runner)
+            await _serve_until_stopped(gateway, gateway.runner, listening, report)
     finally:
         await asyncio.to_thread(kept_cluster.stop, settings, os.getpid())
         await database.close()

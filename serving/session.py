@@ -22,7 +22,7 @@ from pipeline.answer import Answer
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import SettingInvalid
-from pipeline.events import Event
+from pipeline.events import Event, Warned
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome
 from pipeline.run import Plan, Request, Resources
@@ -118,7 +118,7 @@ class Session:
             state.apply(event)
             emit(event)
 
-        dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id)
+        dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id, emit=feed)
         with self.speeds.watch() as watched:
             resources = replace(self.model.resources(dispatcher, feed), steps=steps)
             answer = await front_door.ask(document, request, resources)
@@ -126,9 +126,14 @@ class Session:
             self.speeds.note(self.model.profile.fingerprint, state.computed_tokens / max(state.elapsed_s, 1e-3))
         return answer
 
-    def journaled(self, *, owner: str, run_id: str) -> JournaledDispatcher:
+    def journaled(self, *, owner: str, run_id: str, emit: Callable[[Event], None]) -> JournaledDispatcher:
         """The dispatcher of one run, which takes from the journal what `owner` has paid for."""
-        return JournaledDispatcher(self.dispatcher, self.journal, self.model.namespace(owner), run_id=run_id)
+
+        def warn(text: str) -> None:
+            emit(Warned(message=text))
+
+        namespace = self.model.namespace(owner)
+        return JournaledDispatcher(self.dispatcher, self.journal, namespace, run_id=run_id, on_wait=warn)
 
 
 @contextmanager

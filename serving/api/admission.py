@@ -68,11 +68,34 @@ async def find_documents(gateway: Gateway, principal: Principal, file_ids: Seque
     return tuple(found)
 
 
-def choose_lane(gateway: Gateway, request: JobRequest) -> Lane:
-    """Short if one call can read it all."""
-    tokens = sum(ref.tokens or ref.characters // _CHARACTERS_PER_TOKEN for ref in request.documents)
+def document_tokens(request: JobRequest) -> int:
+    """Of all documents, about."""
+    return sum(ref.tokens or ref.characters // _CHARACTERS_PER_TOKEN for ref in request.documents)
+
+
+def choose_lane(gateway: Gateway, request: JobRequest, *, extra_characters: int = 0) -> Lane:
+    """Short if one call can read it all, with a text of so many characters that is not stored yet."""
+    tokens = document_tokens(request) + extra_characters // _CHARACTERS_PER_TOKEN
     fits = tokens + _PROMPT_TOKENS <= gateway.model.profile.context_tokens
     return Lane.SHORT if fits else Lane.LONG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a job would wait for in the queue."""
+
+    jobs: int
+    """Queued before it."""
+    running: int
+    seconds: float | None
+    """At least, until all of them are done; None if this machine was never measured with this model."""
+
+
+async def estimate_wait(gateway: Gateway, owner: str, lane: Lane) -> Wait:
+    """What a job that `owner` submits now waits for."""
+    ahead = await gateway.store.queue_ahead(owner, lane)
+    speed = gateway.speeds.find(gateway.model.profile.fingerprint)
+    return Wait(jobs=ahead.jobs, running=ahead.running, seconds=round(ahead.tokens / speed, 1) if speed else None)
 
 
 async def estimate_run(gateway: Gateway, document: Document, request: JobRequest) -> Estimate:
@@ -109,6 +132,8 @@ async def submit(  # what an admission consists of
         idempotency_key=repetition.idempotency_key,
         attach_to_same_body=repetition.is_retry,
         reserve_tokens=tokens,
+        work_tokens=document_tokens(request),
         background=background,
+        gateway_id="" if background else gateway.files.presence.id,
     )
     return await gateway.store.submit(new)

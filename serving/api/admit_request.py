@@ -11,7 +11,15 @@ from pipeline.begin_run import LONGEST_QUESTION_SHARE
 from pipeline.chat import Message, encode_chat
 from pipeline.errors import QuestionTooLong
 from pipeline.tasks import TASKS
-from serving.api.admission import Repetition, estimate_run, refuse_while_stopping, submit
+from serving.api.admission import (
+    Repetition,
+    Wait,
+    choose_lane,
+    estimate_run,
+    estimate_wait,
+    refuse_while_stopping,
+    submit,
+)
 from serving.api.errors import ApiError, from_longfold
 from serving.api.find_document import Ambiguous, Part, PassThrough, Reading, Window, find_document
 from serving.api.gateway import Gateway, Principal
@@ -55,7 +63,7 @@ class Admission:
             return await self._converse(choice, prompt_tokens, repetition)
         request = await self._reading(choice, found)
         if not (self.asked.stream or self.asked.background):
-            await refuse_long_wait(request, self.gateway)
+            await refuse_long_wait(request, self.gateway, self.principal)
         job, _ = await submit(
             self.gateway,
             self.principal,
@@ -68,6 +76,8 @@ class Admission:
 
     async def _converse(self, choice: ModelChoice, prompt_tokens: int, repetition: Repetition) -> Job:
         request = self._conversation(choice, prompt_tokens)
+        if not (self.asked.stream or self.asked.background):
+            await refuse_long_queue(self.gateway, self.principal)
         limited = self.principal.key is not None and self.principal.key.tokens_per_day is not None
         job, _ = await self.gateway.store.submit(
             NewJob(
@@ -80,7 +90,9 @@ class Admission:
                 idempotency_key=repetition.idempotency_key,
                 attach_to_same_body=repetition.is_retry,
                 reserve_tokens=prompt_tokens + int(request.sampling["max_output_tokens"]) if limited else 0,
+                work_tokens=prompt_tokens,
                 background=self.asked.background,
+                gateway_id="" if self.asked.background else self.gateway.files.presence.id,
             )
         )
         return job
@@ -197,26 +209,48 @@ class Admission:
         }
 
 
-async def refuse_long_wait(request: JobRequest, gateway: Gateway) -> None:
+async def refuse_long_wait(request: JobRequest, gateway: Gateway, principal: Principal) -> None:
     """Raise ApiError use_background if a client that waits without a stream would probably wait too long.
 
-    Clients give up after ten minutes and send the request again unseen, so such a run is not begun. Where this machine
-    was never measured with this model nothing is known, and nothing refused.
+    Clients give up after ten minutes and send the request again unseen, so such a run is not begun. What is queued
+    before it counts. Where this machine was never measured with this model nothing is known, and nothing refused.
     """
     limit_s = gateway.settings.sync_limit_s
     speed = gateway.speeds.find(gateway.model.profile.fingerprint)
+    if not speed:
+        return
+    wait = await estimate_wait(gateway, principal.owner, choose_lane(gateway, request))
+    queued_s = wait.seconds or 0.0
     characters = sum(document.characters for document in request.documents)
-    if not speed or characters * _MOST_READINGS / speed <= limit_s:
+    if queued_s + characters * _MOST_READINGS / speed <= limit_s:
         return
     low_s, high_s = characters / _MOST_CHARS_PER_TOKEN / speed, 0.0
-    if low_s <= limit_s:
+    if queued_s + low_s <= limit_s:
         document = await gateway.files.load_document(request.documents)
         bounds = await estimate_run(gateway, document, request)
         low_s, high_s = bounds.seconds_low or 0.0, bounds.seconds_high or 0.0
-        if (low_s + high_s) / 2 <= limit_s:
+        if queued_s + (low_s + high_s) / 2 <= limit_s:
             return
     expected = f"{duration(low_s)} to {duration(high_s)}" if high_s else f"more than {duration(low_s)}"
-    raise ApiError(
+    raise _use_background(f"{expected}{_after(wait)}", limit_s)
+
+
+async def refuse_long_queue(gateway: Gateway, principal: Principal) -> None:
+    """The same for a single call, whose own time is short."""
+    wait = await estimate_wait(gateway, principal.owner, Lane.SHORT)
+    limit_s = gateway.settings.sync_limit_s
+    if (wait.seconds or 0.0) > limit_s:
+        raise _use_background(f"a few seconds{_after(wait)}", limit_s)
+
+
+def _after(wait: Wait) -> str:
+    if not wait.seconds:
+        return ""
+    return f", after at least {duration(wait.seconds)} behind {wait.jobs + wait.running} other jobs"
+
+
+def _use_background(expected: str, limit_s: float) -> ApiError:
+    return ApiError(
         400,
         f"Estimated {expected}; a request that waits without a stream may take {duration(limit_s)}. Use "
         "stream=true, or POST /v1/responses with background=true.",

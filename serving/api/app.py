@@ -12,6 +12,7 @@ from importlib import metadata
 from fastapi import APIRouter, FastAPI
 
 from serving.api import chat, files, health, job_views, jobs, metrics, models, responses, usage
+from serving.api.attendance import Attendance
 from serving.api.docs_page import serve_pages
 from serving.api.errors import install_error_handlers
 from serving.api.gateway import Gateway
@@ -49,6 +50,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     app.state.runners = RunnerWatch(gateway.store)
+    app.state.attendance = Attendance(gateway)
     app.state.texts = JobText(gateway.files)
     app.state.http_metrics = HttpMetrics()
     for router in ROUTERS:
@@ -76,7 +78,7 @@ def begin_stop(gateway: Gateway) -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gateway: Gateway = app.state.gateway
-    living = (gateway.feed.run(), app.state.runners.run(), _sweep(gateway))
+    living = (gateway.feed.run(), app.state.runners.run(), app.state.attendance.run(), _sweep(gateway))
     tasks = [asyncio.create_task(task) for task in living]
     try:
         yield
@@ -88,10 +90,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _sweep(gateway: Gateway) -> None:
-    """Now and then remove what crashes and deleted jobs left on the disk."""
+    """At the start, and now and then, remove what crashes and deleted jobs left on the disk."""
     while True:
-        await asyncio.sleep(_SWEEP_EVERY_S)
         try:
             log.info("files.swept", extra={"removed": await gateway.files.sweep()})
         except Exception as error:  # noqa: BLE001  # the next sweep finds what this one did not
             log.warning("files.unswept", extra={"error": type(error).__name__})
+        await asyncio.sleep(_SWEEP_EVERY_S)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,14 @@ from typing import Any
 from fastapi import Request
 
 from pipeline.errors import LongfoldError
-from serving.api.gateway import Gateway, get_gateway
+from serving.api.gateway import Gateway
 from serving.jobs.job import TERMINAL, Job
 
 log = logging.getLogger("longfold.attendance")
 
+RETURN_S = 30.0
+"""After a restart of the gateway its clients have this long to come back."""
+_LOOK_S = 5.0
 GRACE_S = 5.0
 """OpenAI's clients come back within this time after a broken connection (0.5 s, then up to 8 s with jitter)."""
 
@@ -31,12 +35,32 @@ class Visit:
 
 
 class Attendance:
-    """Counts the clients of each job on this gateway; other gateways' clients are not seen."""
+    """Counts the clients of each job on this gateway; the job's row says at which gateway its client waits."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._clients: Counter[str] = Counter()
         self._leaving: set[asyncio.Task[None]] = set()
+        self._orphans: dict[str, float] = {}
+        """Jobs whose clients' gateway is dead, and since when this one knows."""
+
+    async def run(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Cancel the jobs whose gateway has died and whose clients do not come back to this one. Until cancelled."""
+        while True:
+            try:
+                await self.look_for_orphans(clock())
+            except LongfoldError as error:
+                log.warning("orphans.unseen", extra={"error": type(error).__name__})
+            await asyncio.sleep(_LOOK_S)
+
+    async def look_for_orphans(self, now_s: float) -> None:
+        before, self._orphans = self._orphans, {}
+        for job in await self._gateway.store.attended():
+            if self._clients[job.id] or self._gateway.files.presence.lives(job.gateway_id):
+                continue
+            since_s = self._orphans[job.id] = before.get(job.id, now_s)
+            if now_s - since_s >= RETURN_S:
+                await self._cancel(job)
 
     @asynccontextmanager
     async def attend(self, job: Job) -> AsyncIterator[Visit]:
@@ -44,6 +68,7 @@ class Attendance:
         visit = Visit()
         self._clients[job.id] += 1
         try:
+            await self._take_over(job)
             yield visit
         finally:
             self._clients[job.id] -= 1
@@ -54,6 +79,16 @@ class Attendance:
                 elif visit.delivered and job.request.presentation.get("echo", {}).get("store") is False:
                     self._start(self._forget(job))
 
+    async def _take_over(self, job: Job) -> None:
+        """The client of a gateway that died has come to this one."""
+        here = self._gateway.files.presence.id
+        if job.background or job.gateway_id == here:
+            return
+        try:
+            await self._gateway.store.attend(job.id, here)
+        except LongfoldError as error:
+            log.warning("job.not_attended", extra={"job_id": job.id, "error": type(error).__name__})
+
     def _watch(self, job: Job) -> None:
         """A gateway that stops leaves the job to go on: its client comes back to the next one."""
         if not self._gateway.stopping.is_set():
@@ -63,6 +98,9 @@ class Attendance:
         await asyncio.sleep(GRACE_S)
         if self._clients[job.id] or self._gateway.stopping.is_set():
             return
+        await self._cancel(job)
+
+    async def _cancel(self, job: Job) -> None:
         try:
             known = await self._gateway.store.find(job.id, job.owner)
             if known is not None and known.state not in TERMINAL:
@@ -85,9 +123,6 @@ class Attendance:
 
 
 def get_attendance(request: Request) -> Attendance:
-    """One per application, made when it is first needed."""
-    state = request.app.state
-    if not hasattr(state, "attendance"):
-        state.attendance = Attendance(get_gateway(request))
-    attendance: Attendance = state.attendance
+    """One per application."""
+    attendance: Attendance = request.app.state.attendance
     return attendance

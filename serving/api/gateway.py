@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from serving.jobs.file_store import FileStore
     from serving.jobs.job_store import JobStore
     from serving.jobs.key_store import ApiKey, KeyStore
+    from serving.jobs.supervise import Supervisor
     from serving.session import OpenModel, SpeedBook
     from serving.settings import Settings
 
@@ -34,6 +35,8 @@ class Gateway:
     speeds: SpeedBook
     loopback_only: bool
     """It can be reached from this machine alone; only then may it be used without a key."""
+    runner: Supervisor | None = None
+    """Who keeps the runner of this process; None if runners are elsewhere."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is asked to end: no new job is taken, streams say goodbye."""
 

@@ -10,6 +10,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -17,11 +18,13 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from pipeline.errors import LongfoldError
+from pipeline.journal import RESERVE_BYTES
 from serving.api.gateway import CurrentGateway
 from serving.jobs.job import RunnerStatus
 
 if TYPE_CHECKING:
     from serving.jobs.job_store import JobStore
+    from serving.jobs.supervise import Supervisor
 
 router = APIRouter(tags=["operations"])
 log = logging.getLogger("longfold.health")
@@ -29,8 +32,6 @@ log = logging.getLogger("longfold.health")
 LOOK_EVERY_S = 2.0
 STANDS_STILL_S = 10.0
 """Five beats; as long as a lease."""
-ROOM_BYTES = 1 << 20
-"""A write to the database may take so much on its way."""
 
 
 class RunnerWatch:
@@ -69,14 +70,19 @@ class RunnerWatch:
         self._known = runners
         self.alive = [runner for runner in runners if self._moves(runner.id, now_s)]
 
-    def missing(self) -> list[str]:
-        """What stands between a question and its answer; empty if nothing does."""
+    def missing(self, own: Supervisor | None) -> list[str]:
+        """What stands between a question and its answer; empty if nothing does.
+
+        `own` is who keeps this gateway's own runner, and knows earlier than the database that something is wrong.
+        """
         if self.database_error:
             return [f"The database does not answer: {self.database_error}"]
-        if not self.alive:
-            return [self._why_none_is_alive()]
-        if not any(runner.ready for runner in self.alive):
-            return [f"The runner is not ready: {runner.message}" for runner in self.alive]
+        trouble = own.trouble if own is not None else ""
+        alive = [runner for runner in self.alive if not trouble or own is None or runner.id != own.runner_id]
+        if not alive:
+            return [f"The runner {trouble}."] if trouble else [self._why_none_is_alive()]
+        if not any(runner.ready for runner in alive):
+            return [f"The runner is not ready: {runner.message}" for runner in alive]
         return []
 
     def _why_none_is_alive(self) -> str:
@@ -108,6 +114,13 @@ class Readiness(BaseModel):
     runners: list[RunnerReadiness]
 
 
+def free_bytes(folder: Path) -> int:
+    """Of the disk that holds the folder, or will: with Postgres nothing makes it before the first upload."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
 @router.get("/healthz")
 async def healthz() -> dict[str, str]:
     """The process answers."""
@@ -118,10 +131,11 @@ async def healthz() -> dict[str, str]:
 async def readyz(request: Request, gateway: CurrentGateway) -> Response:
     """200 if a question asked now would be answered; else 503, and `missing` says why not."""
     watch: RunnerWatch = request.app.state.runners
-    missing = ["The gateway is stopping."] if gateway.stopping.is_set() else watch.missing()
-    if shutil.disk_usage(gateway.settings.state_dir).free < ROOM_BYTES:
-        # A runner that can write nothing seems to be dead, so this comes first.
-        missing = [f"The disk of {gateway.settings.state_dir} is full; jobs wait until there is room.", *missing]
+    missing = ["The gateway is stopping."] if gateway.stopping.is_set() else watch.missing(gateway.runner)
+    folders = (gateway.settings.state_dir, gateway.settings.cache_dir)
+    full = next((folder for folder in folders if free_bytes(folder) < RESERVE_BYTES), None)
+    if full is not None:  # a runner that can write nothing seems to be dead, so this comes first
+        missing = [f"The disk of {full} is full; jobs wait until there is room.", *missing]
     body = Readiness(
         status="not ready" if missing else "ready",
         missing=missing,

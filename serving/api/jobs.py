@@ -78,7 +78,10 @@ async def submit_job(
 
 @router.post("/v1/jobs:estimate")
 async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUser) -> dict[str, Any]:
-    """What the job would take: the plan, calls and tokens at most, seconds as far as this machine was measured."""
+    """What the job would take: the plan, calls and tokens at most, seconds as far as this machine was measured.
+
+    `queue` is what it would wait for before that: jobs queued before it, jobs running, and seconds, at least.
+    """
     check_names(body.strategy, body.task_name)
     check_pause(body.strategy, body.pause_before)
     documents = await admission.find_documents(gateway, principal, body.file_ids)
@@ -88,8 +91,10 @@ async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUse
             loaded.append(Document.from_text(_filled(body.text), body.text_name))
         document = loaded[0] if len(loaded) == 1 else await asyncio.to_thread(Document.join, loaded)
         bounds = await admission.estimate_run(gateway, document, job_request(body, documents))
-    seconds = {"seconds_low": bounds.seconds_low, "seconds_high": bounds.seconds_high}
-    return {"object": "job.estimate", "characters": len(document.text)} | asdict(bounds.plan) | seconds
+    lane = admission.choose_lane(gateway, job_request(body, documents), extra_characters=len(body.text or ""))
+    wait = await admission.estimate_wait(gateway, principal.owner, lane)
+    told = {"seconds_low": bounds.seconds_low, "seconds_high": bounds.seconds_high, "queue": asdict(wait)}
+    return {"object": "job.estimate", "characters": len(document.text)} | asdict(bounds.plan) | told
 
 
 @router.get("/v1/jobs")

@@ -7,5 +7,4 @@ job_store.py    submit, read, cancel; claim, renew and finish under a fenced lea
 key_store.py    API keys and what each may spend
 file_store.py   uploaded bytes and the text read from them, by content
 run_jobs.py     the runner: claims jobs and runs the pipeline on them
-tell_start.py   how far a runner's start is, before it can do anything else
 """

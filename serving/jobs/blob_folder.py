@@ -1,8 +1,9 @@
 """Where uploads and texts lie on the disk.
 
-    FOLDER/incoming/<ulid>          being received or read; whatever is here after a crash belongs to nobody
-    FOLDER/bytes/ab/<sha256>        as uploaded
-    FOLDER/text/ab/<sha256>.txt     as it is asked about, in UTF-8, with .index beside it
+    FOLDER/incoming/<process>/<ulid>    being received or read; it belongs to nobody once the process is dead
+    FOLDER/processes/<process>          which of them live
+    FOLDER/bytes/ab/<sha256>            as uploaded
+    FOLDER/text/ab/<sha256>.txt         as it is asked about, in UTF-8, with .index beside it
 
 Only ULIDs and SHA-256s become paths. A file gets its final name when it is complete and on the disk.
 """
@@ -10,11 +11,13 @@ Only ULIDs and SHA-256s become paths. A file gets its final name when it is comp
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from ulid import ULID
 
+from serving.jobs.presence import Presence
 from serving.jobs.stored_text import full_disk_told, index_path
 
 
@@ -23,13 +26,25 @@ class BlobFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.presence = Presence(folder / "processes")
 
     def incoming(self) -> Path:
         """A name that nothing has; `.txt` and `.index` beside it are free too."""
         with full_disk_told():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self._folder / "incoming").mkdir(exist_ok=True)
-        return self._folder / "incoming" / str(ULID())
+            mine = self._folder / "incoming" / self.presence.id
+            mine.mkdir(parents=True, exist_ok=True)
+        return mine / str(ULID())
+
+    def remove_orphans(self) -> int:
+        """What processes were receiving when they died; how many files."""
+        removed = 0
+        for process in (self._folder / "incoming").glob("*/"):
+            if process.is_dir() and not self.presence.lives(process.name):
+                removed += sum(1 for _ in process.iterdir())
+                shutil.rmtree(process, ignore_errors=True)
+        self.presence.sweep()
+        return removed
 
     def bytes_path(self, sha256: str) -> Path:
         return self._folder / "bytes" / sha256[:2] / sha256
@@ -49,7 +64,7 @@ class BlobFolder:
     def older_than(self, unix_s: float) -> list[Path]:
         """Uploads and texts, not the indexes beside them, that were last written before."""
         found = []
-        for path in self._folder.glob("*/**/*"):
+        for path in (found for kind in ("incoming", "bytes", "text") for found in (self._folder / kind).glob("**/*")):
             with suppress(FileNotFoundError):
                 if path.is_file() and path.suffix != ".index" and path.stat().st_mtime < unix_s:
                     found.append(path)

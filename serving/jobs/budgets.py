@@ -16,8 +16,8 @@ from sqlalchemy import case, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pipeline.errors import QuotaExceeded
+from serving.jobs.database import upsert
 from serving.jobs.schema import api_keys, key_usage
-from serving.jobs.upsert import upsert
 
 _MINUTE_S = 60.0
 _DAY_S = 86_400.0

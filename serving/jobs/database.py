@@ -1,8 +1,7 @@
 """The database that gateways and runners share: SQLite on one machine, or Postgres.
 
-Transactions are the only way in. On SQLite every write transaction begins IMMEDIATE, and the journal is the rollback
-journal, not the WAL: SQLite versions that distributions ship can lose a WAL's content when several processes write
-(sqlite.org/wal.html#walresetbug). What drivers raise is translated here, and nowhere else.
+Transactions are the only way in. SQLite is in WAL mode: readers wait for nobody. Its writers take turns over all
+processes (`WriteTurn`, which also says why WAL is safe so). What drivers raise is translated here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event, exc
+from sqlalchemy import Table, event, exc
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from pipeline.errors import DatabaseBusy, DatabaseUnusable, LongfoldError, OutOfDisk, SettingInvalid
+from pipeline.write_turn import WriteTurn
 
 LOCK_S = 5.0
-"""How long a transaction waits for a lock that another process holds."""
+"""How long a transaction waits for a lock that a program of someone else's holds."""
 TURN_S = 60.0
-"""How long a write waits for the writes of its own process that came before it; a thousand may stand in line."""
+"""How long a write waits for those that came before it, of all processes; a thousand may stand in line, and a runner
+that froze within one is killed by its parent after a quarter of that."""
 _CONNECTIONS = 8
 
 _SQLITE_FAULTS: dict[int, type[LongfoldError]] = {
@@ -54,6 +56,9 @@ _POSTGRES_FAULTS: dict[str, type[LongfoldError]] = {
 """By SQLSTATE or its class; the longer one counts."""
 
 
+_TOO_MUCH = "More is to be written than the disk takes; try again in a moment."
+
+
 class Database:
     """A pool of connections. One per event loop."""
 
@@ -62,7 +67,10 @@ class Database:
         self._engine = engine
         self._turn_s = turn_s
         self._turn = asyncio.Lock()
-        """SQLite has one writer; in this process they queue here, fairly, and not in SQLite's polling."""
+        """SQLite has one writer; those of this process queue here."""
+        path = self.path
+        self._process_turn = WriteTurn(path) if path is not None else None
+        self._wal = path.with_name(f"{path.name}-wal") if path is not None else None
 
     @classmethod
     def open(cls, url: str, *, lock_s: float = LOCK_S, turn_s: float = TURN_S) -> Database:
@@ -104,7 +112,7 @@ class Database:
                 async with self._engine.begin() as connection:
                     yield connection
                 return
-            async with self._own_turn(), self._engine.connect() as connection:
+            async with self._writers_turn(), self._engine.connect() as connection:
                 await connection.execution_options(immediate=True)
                 async with connection.begin():
                     yield connection
@@ -118,18 +126,46 @@ class Database:
         if found != "ok":
             raise DatabaseUnusable(f"The database {self.shown_url} is damaged ({found}); restore a backup.")
 
+    def change_mark(self) -> object | None:
+        """Another value whenever something was written; None where only a query would tell. Costs microseconds.
+
+        A write within the same few milliseconds as the one before may be missed.
+        """
+        if self._wal is None:
+            return None
+        try:
+            found = self._wal.stat()
+        except FileNotFoundError:  # nobody has written since it was opened
+            return ()
+        return found.st_mtime_ns, found.st_size
+
     async def close(self) -> None:
-        await self._engine.dispose()
+        """The last one to close a SQLite file writes its WAL back; that is a write."""
+        if self._process_turn is None:
+            await self._engine.dispose()
+            return
+        async with self._turn:
+            mine = await self._process_turn.acquire(within_s=LOCK_S)
+            await self._engine.dispose()
+            if mine:
+                self._process_turn.release()
+            self._process_turn.close()
 
     @asynccontextmanager
-    async def _own_turn(self) -> AsyncIterator[None]:
+    async def _writers_turn(self) -> AsyncIterator[None]:
+        assert self._process_turn is not None
         try:
             async with asyncio.timeout(self._turn_s):
                 await self._turn.acquire()
         except TimeoutError:
-            raise DatabaseBusy("More is to be written than the disk takes; try again in a moment.") from None
+            raise DatabaseBusy(_TOO_MUCH) from None
         try:
-            yield
+            if not await self._process_turn.acquire(within_s=self._turn_s):
+                raise DatabaseBusy(_TOO_MUCH)
+            try:
+                yield
+            finally:
+                self._process_turn.release()
         finally:
             self._turn.release()
 
@@ -155,6 +191,21 @@ class Database:
             raise DatabaseBusy(f"The database {self.shown_url} cannot be reached ({error}); try again.") from error
 
 
+async def upsert(
+    connection: AsyncConnection,
+    table: Table,
+    key: Mapping[str, Any],
+    *,
+    put: Mapping[str, Any] | None = None,
+    add: Mapping[str, float] | None = None,
+) -> None:
+    """In the row with this primary key, replace the columns in `put` and increase those in `add`."""
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    statement: Any = insert(table).values(**key, **(put or {}), **(add or {}))
+    changes = {**(put or {}), **{name: table.c[name] + value for name, value in (add or {}).items()}}
+    await connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=changes))
+
+
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
@@ -170,11 +221,21 @@ def _parse(url: str) -> URL:
 _EXPECTED = "Expected is sqlite:////absolute/path or postgresql://user:password@host/name."
 
 
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "secure_delete = ON",  # what is deleted is not left in free pages
+    "journal_size_limit = 67108864",
+)
+
+
 def _sqlite_engine(url: URL, lock_s: float) -> AsyncEngine:
     folder = Path(str(url.database)).parent
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         Path(str(url.database)).touch(mode=0o600)
+        WriteTurn(Path(str(url.database))).close()
     except OSError as error:
         raise DatabaseUnusable(f"The database {url.database} cannot be made: {error.strerror}.") from error
     engine = create_async_engine(
@@ -184,7 +245,7 @@ def _sqlite_engine(url: URL, lock_s: float) -> AsyncEngine:
     def prepare(connection: Any, _: object) -> None:
         connection.isolation_level = None  # transactions begin below, not by the driver
         cursor = connection.cursor()
-        for pragma in ("journal_mode = TRUNCATE", "synchronous = FULL", "foreign_keys = ON"):
+        for pragma in _PRAGMAS:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

@@ -24,6 +24,7 @@ from serving.jobs.database import Database
 from serving.jobs.job import DocumentRef
 from serving.jobs.job_rows import document_from, to_json
 from serving.jobs.parse_file import ParseLimits, parse_file
+from serving.jobs.presence import Presence
 from serving.jobs.receive_upload import Received, receive_upload
 from serving.jobs.schema import files, job_documents
 from serving.jobs.stored_text import (
@@ -76,6 +77,11 @@ class FileStore:
         self._parse_limits = parse_limits or ParseLimits()
         self._now = now
         self._parsing = asyncio.Semaphore(_PARSED_AT_ONCE)
+
+    @property
+    def presence(self) -> Presence:
+        """This process among those that share the folder."""
+        return self._blobs.presence
 
     async def add(
         self,
@@ -164,10 +170,10 @@ class FileStore:
         return True
 
     async def sweep(self) -> int:
-        """Remove what crashes and deleted jobs left behind; return how many files. Call it now and then."""
+        """Remove what crashes and deleted jobs left behind; return how many files. Call it at the start, and often."""
         before_unix_s = self._now() - _KEPT_UNNAMED_S
         old = await asyncio.to_thread(self._blobs.older_than, before_unix_s)
-        removed = 0
+        removed = await asyncio.to_thread(self._blobs.remove_orphans)
         for path in old:
             async with self._database.write() as connection:
                 await _one_at_a_time(connection)

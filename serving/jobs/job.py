@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -140,8 +140,12 @@ class NewJob:
     """The client says it is repeating itself: attach to a job of the last 15 minutes with the same body."""
     reserve_tokens: int = 0
     """Taken from the key's budget until the real use is known."""
+    work_tokens: int = 0
+    """What it computes at least, as far as is known: what is queued behind it waits for so much."""
     background: bool = True
     """False: cancelled when its last client goes away."""
+    gateway_id: str = ""
+    """Of the gateway that the client waits at; only where `background` is false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +161,8 @@ class Job:
     state: JobState
     request: JobRequest
     background: bool
+    gateway_id: str
+    """Of the gateway that its client was last seen at."""
     attempt: int
     """1 for the first runner that claimed it; 0 while none has."""
     fence: int
@@ -203,11 +209,33 @@ class NewEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAhead:
+    """What a job that is submitted now would wait for."""
+
+    jobs: int
+    """Queued jobs whose turn comes before."""
+    running: int
+    """Jobs of the lane that run."""
+    tokens: int
+    """What all these still have to compute, at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """The right to run a job, as long as the fence holds."""
 
     job: Job
     fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a running job adds to its row and its history."""
+
+    claim: Claim
+    events: Sequence[NewEvent]
+    plan: Mapping[str, Any] | None = None
+    progress: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

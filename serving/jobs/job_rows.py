@@ -64,7 +64,18 @@ def runner_from(text: str) -> RunnerStatus:
 def job_from(row: Row[Any]) -> Job:
     columns = row._mapping
     plain = (
-        *("id", "owner", "key_id", "surface", "background", "attempt", "fence", "last_seq", "cancel_requested"),
+        *(
+            "id",
+            "owner",
+            "key_id",
+            "surface",
+            "background",
+            "gateway_id",
+            "attempt",
+            "fence",
+            "last_seq",
+            "cancel_requested",
+        ),
         *("created_unix_s", "started_unix_s", "finished_unix_s"),
     )
     as_json = ("plan", "progress", "result", "error", "usage")

@@ -1,7 +1,8 @@
 """One attempt at one job, by the holder of its lease: work, tell events as they come, end it as it went.
 
-The work never touches the database. What it tells is kept here and written in the background, so that a database that
-is busy or full holds up the telling and not the work; and nothing is written once the lease is lost.
+The work never touches the database. What it tells is kept here, and the runner writes it in the background, together
+with that of its other jobs: a database that is busy or full holds up the telling and not the work. The end is written
+here, with what was not written yet; and nothing is written once the lease is lost.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -21,7 +21,7 @@ from pipeline.errors import CapacityError, InternalError, LeaseLost, LongfoldErr
 from pipeline.events import CallEnded, Event, Planned
 from pipeline.steps import RunPaused
 from serving.jobs.event_records import EventRecorder, progress_record
-from serving.jobs.job import Claim, JobState, Lane, NewEvent
+from serving.jobs.job import Claim, JobState, Lane, NewEvent, Update
 from serving.jobs.job_store import JobStore
 from serving.jobs.ledger import job_totals, usage_record
 from serving.jobs.pulse import Pulse
@@ -32,9 +32,10 @@ _LOG = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 4
 """Of a job under which its runner died, or lost the model: after that the job is taken to be the reason."""
-FLUSH_S = 0.2
 _MOST_PER_WRITE = 1000
-"""Events in one transaction: others wait for it."""
+"""Events of one job in one transaction: others wait for it."""
+_GIVE_UP_S = 3.0
+"""What a runner that is to end has for giving a job back to a database that takes nothing; its lease then runs out."""
 _WAITS_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Between attempts to write to a database that is busy or full; the last one repeats."""
 
@@ -60,6 +61,8 @@ class Bench:
     documents: Documents
     session: Session
     pulse: Pulse
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while events are written, so that a job's end does not overtake them."""
     shared_cache: bool = False
     """Whether owners share completed calls."""
 
@@ -75,8 +78,9 @@ class JobRun:
         self._bench = bench
         self._emit = emit
         self._stop: Stop | None = None
+        self._ending = False
         self._working: asyncio.Task[Any] | None = None
-        self._worked = asyncio.Event()
+        self._started_s = time.monotonic()
         self._recorder = EventRecorder(claim.job.request.revision)
         self._unwritten: list[NewEvent] = []
         self._plan: Mapping[str, Any] | None = None
@@ -92,14 +96,10 @@ class JobRun:
 
     async def run(self) -> None:
         """Return when the job has ended, was given back, or is someone else's."""
-        async with asyncio.TaskGroup() as group:
-            writing = group.create_task(self._keep_writing())
-            self._working = group.create_task(self._outcome())
-            if self._stop is not None:
-                self._working.cancel()
-            await asyncio.wait({self._working})
-            self._worked.set()
-            await writing
+        self._working = asyncio.create_task(self._outcome())
+        if self._stop is not None:
+            self._working.cancel()
+        await asyncio.wait({self._working})
         self.outcome = None if self._working.cancelled() else self._working.result()
         await self._end(self.outcome)
 
@@ -113,6 +113,24 @@ class JobRun:
         """What the run answered, also where that counts as a failure of the job."""
         state = self._recorder.state
         return state.answer if state.is_finished else None
+
+    @property
+    def has_news(self) -> bool:
+        """Something was told that is not written; the end writes it itself."""
+        return bool(self._unwritten) and self._stop is not Stop.LOST and not self._ending
+
+    def news(self) -> Update:
+        """What was told and is not written, or the first of it."""
+        told = self._unwritten[:_MOST_PER_WRITE]
+        if not told:
+            return Update(claim=self.claim, events=told)
+        state = self._recorder.state
+        progress = progress_record(state) | {"usage": usage_record(state, _usage_before(self.claim))}
+        return Update(claim=self.claim, events=told, plan=self._plan, progress=progress)
+
+    def wrote(self, update: Update) -> None:
+        """That much is in the database."""
+        del self._unwritten[: len(update.events)]
 
     async def _outcome(self) -> Result | Exception:
         try:
@@ -145,42 +163,40 @@ class JobRun:
         if isinstance(event, Planned) and record is not None:
             self._plan = record.data
 
-    async def _keep_writing(self) -> None:
-        while self._stop is not Stop.LOST and not (self._worked.is_set() and not self._unwritten):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_S):
-                    await self._worked.wait()
-            if self._unwritten:
-                await self._insist(self._write)
+    async def _insist(self, write: Callable[[Update], Awaitable[None]]) -> None:
+        """Write what is left to tell and the end, until it succeeds or the lease is lost.
 
-    async def _write(self) -> None:
-        told = self._unwritten[:_MOST_PER_WRITE]
-        state = self._recorder.state
-        progress = progress_record(state) | {"usage": usage_record(state, _usage_before(self.claim))}
-        await self._bench.store.append(self.claim, told, plan=self._plan, progress=progress)
-        del self._unwritten[: len(told)]
-
-    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write until it succeeds, or until the lease is lost, which `stop` then knows."""
-        attempts = 0
+        A runner that is to end gives up after a while: what it holds is then taken over when its lease has run out.
+        """
+        attempts, began_s = 0, time.monotonic()
         while self._stop is not Stop.LOST:
             try:
-                return await write()
+                async with self._bench.writing:
+                    while len(self._unwritten) > _MOST_PER_WRITE:
+                        first = self.news()
+                        await self._bench.store.append(self.claim, first.events)
+                        self.wrote(first)
+                    return await write(self.news())
             except LeaseLost:
                 self.stop(Stop.LOST)
             except CapacityError as error:
                 if not attempts:
                     _LOG.warning("job.write_waits", extra=self._ids | {"error": type(error).__name__})
+                if self._stop is Stop.SHUTDOWN and time.monotonic() - began_s >= _GIVE_UP_S:
+                    _LOG.warning("job.abandoned", extra=self._ids | {"error": type(error).__name__})
+                    return None
                 await asyncio.sleep(_WAITS_S[min(attempts, len(_WAITS_S) - 1)])
                 attempts += 1
         return None
 
     async def _end(self, outcome: Result | Exception | None) -> None:
         """End the job as its work went; work that was complete before it was stopped counts as complete."""
+        self._ending = True
+        store = self._bench.store
         if isinstance(outcome, Mapping):
             await self._finish(JobState.COMPLETED, result=outcome)
         elif isinstance(outcome, RunPaused):
-            await self._insist(lambda: self._bench.store.pause(self.claim, outcome.checkpoint))
+            await self._insist(lambda last: store.pause(self.claim, outcome.checkpoint, last=last))
         elif isinstance(outcome, Exception):
             await self._finish(JobState.FAILED, error=self._error_record(outcome))
         elif self._stop is Stop.CANCELLED:
@@ -190,20 +206,21 @@ class JobRun:
             await self._finish(JobState.FAILED, error=self._error_record(self.outcome))
         else:
             counted = self._stop is Stop.OUTAGE
-            await self._insist(lambda: self._bench.store.release(self.claim, counted=counted))
+            await self._insist(lambda last: store.release(self.claim, counted=counted, last=last))
         _LOG.info("job.left", extra=self._ids | {"stop": self._stop and self._stop.name})
 
     async def _finish(self, state: JobState, **outcome: Mapping[str, Any]) -> None:
-        job, answer, ran = self.claim.job, self.answer, self._recorder.state
+        answer, ran = self.answer, self._recorder.state
         totals = job_totals(
             ran,
-            max(0.0, time.time() - (job.started_unix_s or time.time())),
+            time.monotonic() - self._started_s,
             stage_seconds=answer.seconds if answer else {},
             coverage=answer.coverage if answer else None,
         )
         before = _usage_before(self.claim) if state is not JobState.COMPLETED else None
         usage = usage_record(ran, before)
-        await self._insist(lambda: self._bench.store.finish(self.claim, state, usage=usage, totals=totals, **outcome))
+        finish = self._bench.store.finish
+        await self._insist(lambda last: finish(self.claim, state, usage=usage, totals=totals, last=last, **outcome))
 
     def _error_record(self, error: Exception) -> dict[str, Any]:
         if not isinstance(error, LongfoldError):

@@ -16,8 +16,7 @@ from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
 from serving.jobs.job import LOCAL_OWNER, Claim, Job, JobRequest, JobState, Lane, NewJob
 from serving.jobs.job_run import JobRun
-from serving.jobs.job_store import LEASE_S, JobStore
-from serving.jobs.lease_watch import LeaseWatch
+from serving.jobs.job_store import LEASE_S, JobStore, LeaseWatch
 from serving.jobs.migrate import prepare_database
 from serving.jobs.run_jobs import JobRunner
 from serving.session import Session

@@ -1,7 +1,8 @@
 """The runner: claims jobs, runs the pipeline on them, and keeps their leases while it does.
 
-    lanes ─claim─▶ JobRun ─events, end─▶ store          a lane's jobs wait for one another only
-    beat ─renew, and hear of cancelling─▶ store ─▶ JobRun.stop
+    lanes ─claim─▶ JobRun ─end─▶ store                  a lane's jobs wait for one another only
+    flush ─events of all jobs, in one write─▶ store
+    beat ─renew and report; hear of cancelling─▶ store ─▶ JobRun.stop
     pulse ─is the model there?─▶ lanes, RunnerStatus
 
 Any number of runners may share a database. A runner that dies leaves its jobs to the others, or to its successor,
@@ -24,8 +25,7 @@ from pipeline.errors import CapacityError
 from pipeline.events import Event
 from serving.jobs.job import Claim, Lane, RunnerStatus
 from serving.jobs.job_run import Bench, JobRun, Stop
-from serving.jobs.job_store import JobStore
-from serving.jobs.lease_watch import LEASE_S, LeaseWatch
+from serving.jobs.job_store import LEASE_S, JobStore, LeaseWatch
 from serving.jobs.pulse import CANARY_IDLE_S, Pulse
 from serving.jobs.work import Documents
 from serving.models.model_profile import ModelProfile
@@ -36,6 +36,7 @@ _LOG = logging.getLogger(__name__)
 ReplicaStats = Callable[[], Sequence[Mapping[str, Any]]]
 """`ReplicaStats` of every replica as JSON types; may wait for them."""
 
+_AFTER_FAULT_S = 1.0
 PLACES: Mapping[Lane, int] = {Lane.LONG: 2, Lane.SHORT: 4}
 
 
@@ -49,15 +50,22 @@ class Pace:
     """Asking for work although nothing seems to be written: a write may be missed, and leases must be watched."""
     listen_s: float = 0.4
     """Looking whether a running job is to be cancelled."""
+    flush_s: float = 0.2
+    """What the jobs have told is written so often."""
     beat_s: float = 2.0
     lease_s: float = LEASE_S
     canary_idle_s: float = CANARY_IDLE_S
 
 
-def new_status(profile: ModelProfile) -> RunnerStatus:
+def new_runner_id() -> str:
+    """Of a runner of this process."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def new_status(profile: ModelProfile, runner_id: str = "") -> RunnerStatus:
     """Of a runner of this process that is about to start."""
     return RunnerStatus(
-        id=f"{os.getpid()}-{secrets.token_hex(4)}",
+        id=runner_id or new_runner_id(),
         pid=os.getpid(),
         beat=0,
         ready=False,
@@ -98,6 +106,7 @@ class JobRunner:
             shared_cache=shared_cache,
         )
         self._store = store
+        self._journal = session.journal
         self._places = places
         self._watch = LeaseWatch(lease_s=self._pace.lease_s)
         self._local_watch = LeaseWatch(lease_s=self._pace.lease_s)
@@ -130,6 +139,7 @@ class JobRunner:
             for step, pause_s in (
                 (self._renew, self._pace.beat_s),
                 (self._listen, self._pace.listen_s),
+                (self._flush, self._pace.flush_s),
             ):
                 helpers.create_task(self._repeat(step, pause_s))
             running = asyncio.ensure_future(self._carry_out(run))
@@ -148,7 +158,7 @@ class JobRunner:
             for step, pause_s in (
                 (self._beat, self._pace.beat_s),
                 (self._listen, self._pace.listen_s),
-                (self._report, self._pace.beat_s),
+                (self._flush, self._pace.flush_s),
                 (self._end_abandoned, self._pace.beat_s),
                 (self._ask_replicas, self._pace.beat_s),
                 (self._check_pulse, 1.0),
@@ -168,7 +178,7 @@ class JobRunner:
         while not self._stopping.is_set():
             mark, now_s = self._store.change_mark(), time.monotonic()
             fresh = mark is None or mark != seen or now_s - looked_s >= self._pace.look_s
-            if fresh and self._free(lane) and self._pulse.ready:
+            if fresh and self._free(lane) and self._pulse.ready and not self._journal.is_full:
                 seen, looked_s = mark, now_s
                 if await self._claim(lane, jobs):
                     continue
@@ -202,13 +212,17 @@ class JobRunner:
                 del self._runs[run.claim.job.id]
 
     async def _repeat(self, step: Callable[[], Awaitable[None]], pause_s: float) -> None:
-        """As long as a job may be held; a database that is busy or full is asked again the next time."""
+        """As long as a job may be held; a database that is busy or full is asked again after a while."""
+        failed = False
         while not self._idle.is_set():
             try:
                 await step()
+                failed = False
             except CapacityError as error:
-                _LOG.warning("runner.waits", extra={"step": step.__name__, "error": type(error).__name__})
-            await _pause(self._idle, pause_s)
+                if not failed:
+                    _LOG.warning("runner.waits", extra={"step": step.__name__, "error": type(error).__name__})
+                failed = True
+            await _pause(self._idle, max(pause_s, _AFTER_FAULT_S) if failed else pause_s)
 
     async def _renew(self) -> None:
         await self._heed(self._store.beat)
@@ -217,7 +231,17 @@ class JobRunner:
         await self._store.end_abandoned(self._local_watch)
 
     async def _beat(self) -> None:
-        await self._heed(self._store.beat)
+        before = self._status
+        ready = self._pulse.ready and not self._stopping.is_set() and not self._journal.is_full
+        self._status = replace(
+            before,
+            beat=before.beat + 1,
+            ready=ready,
+            since_unix_s=before.since_unix_s if ready == before.ready else time.time(),
+            message=self._message(),
+            replicas=self._replicas,
+        )
+        await self._heed(lambda claims: self._store.beat(claims, self._status))
 
     async def _listen(self) -> None:
         await self._heed(self._store.look_at_leases)
@@ -232,21 +256,25 @@ class JobRunner:
             elif held[run.claim.job.id]:
                 run.stop(Stop.CANCELLED)
 
-    async def _report(self) -> None:
-        before, ready = self._status, self._pulse.ready and not self._stopping.is_set()
-        self._status = replace(
-            before,
-            beat=before.beat + 1,
-            ready=ready,
-            since_unix_s=before.since_unix_s if ready == before.ready else time.time(),
-            message=self._message(),
-            replicas=self._replicas,
-        )
-        await self._store.report_runner(self._status)
+    async def _flush(self) -> None:
+        """Write what all jobs have told since the last time, in one transaction: a post waits for few of them."""
+        runs = [run for run in self._runs.values() if run.has_news]
+        if not runs:
+            return
+        updates = {run: run.news() for run in runs}
+        async with self._bench.writing:
+            lost = await self._store.append_all(list(updates.values()))
+        for run, update in updates.items():
+            if run.claim.job.id in lost:
+                run.stop(Stop.LOST)
+            else:
+                run.wrote(update)
 
     def _message(self) -> str:
         if self._stopping.is_set():
             return "stopping"
+        if self._journal.is_full:
+            return "the disk is full: jobs wait, and go on when there is room"
         if not self._pulse.ready:
             return self._pulse.trouble or "the model does not answer"
         if not self._runs:

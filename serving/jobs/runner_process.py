@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import asdict
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
+from pipeline.errors import CapacityError, LongfoldError
 from serving import kept_cluster
 from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
 from serving.jobs.job import Lane, RunnerStatus
 from serving.jobs.job_store import JobStore
 from serving.jobs.migrate import check_schema
-from serving.jobs.run_jobs import JobRunner, new_status
-from serving.jobs.tell_start import told_start
+from serving.jobs.run_jobs import JobRunner, new_runner_id, new_status
+from serving.jobs.supervise import beat
 from serving.json_log import configure_json_log
-from serving.session import Session, bring_model, open_session
+from serving.session import OpenModel, Session, bring_model, open_session
 from serving.settings import Settings
 
+_LOG = logging.getLogger(__name__)
 _PARENT_CHECK_S = 0.5
+REPORT_S = 2.0
+_LAST_WORD_S = 5.0
+"""What the last report of a start has; a database that is busy for longer goes without it."""
+
+Report = Callable[[str], None]
+Loaded = TypeVar("Loaded")
 
 
-def run_runner(settings: Settings, *, parent_pid: int = 0, report: Callable[[str], None]) -> None:
+def run_runner(settings: Settings, *, parent_pid: int = 0, beat_fd: int = -1, report: Report) -> None:
     """Reach or start the cluster, run jobs until SIGTERM or SIGINT, give back what is held.
 
     With `parent_pid`, also until that process is no longer the parent. The cluster stays: its keeper is a process of
     its own, so that the next runner finds the model loaded.
     """
     configure_json_log(settings.log_level)
-    model = bring_model(settings, report)
-    asyncio.run(_check_database(settings))
-    status = new_status(model.profile)
-    with ExitStack() as opened:
-        with told_start(settings.database, status, report) as tell:
-            if not settings.ray_address:
-                kept_cluster.start(settings, model.profile, report=tell, server_pid=parent_pid)
-            session = opened.enter_context(open_session(settings, model, tell))
-        asyncio.run(_run(settings, session, status, parent_pid))
+    asyncio.run(until_ended(_live(settings, parent_pid, beat_fd, report), parent_pid=parent_pid))
 
 
-async def run_until_ended(runner: JobRunner, *, parent_pid: int = 0) -> None:
-    """Run jobs until a signal, or the parent's end; what is held is given back before this returns."""
-    running = asyncio.ensure_future(runner.run())
+async def until_ended(living: Any, *, parent_pid: int = 0) -> None:
+    """Await `living` until a signal, or the parent's end, cancels it."""
+    running = asyncio.ensure_future(living)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)
@@ -58,29 +60,114 @@ async def run_until_ended(runner: JobRunner, *, parent_pid: int = 0) -> None:
         watching.cancel()
 
 
-async def _check_database(settings: Settings) -> None:
-    database = Database.open(settings.database)
+@asynccontextmanager
+async def beating(beat_fd: int, runner_id: str) -> AsyncIterator[None]:
+    """Inside, the parent hears that this process's loop runs, if there is a pipe for it."""
+    beats = [asyncio.create_task(beat(beat_fd, runner_id))] if beat_fd >= 0 else []
     try:
-        await check_schema(database)
+        yield
     finally:
-        await database.close()
+        for task in beats:
+            task.cancel()
 
 
-async def _run(settings: Settings, session: Session, status: RunnerStatus, parent_pid: int) -> None:
-    database = Database.open(settings.database)
+async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Report) -> None:
+    runner_id = new_runner_id()
+    async with beating(beat_fd, runner_id):
+        model = await _in_thread(lambda: bring_model(settings, report))
+        database = Database.open(settings.database)
+        try:
+            await check_schema(database)
+            store, status = JobStore(database), new_status(model.profile, runner_id)
+            with ExitStack() as opened:
+
+                def load(tell: Report) -> Session:
+                    return _open_session(settings, model, parent_pid, opened, tell)
+
+                session = await report_start(store, status, load, report)
+                runner = JobRunner(
+                    store,
+                    FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20),
+                    session,
+                    places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs},
+                    shared_cache=settings.shared_cache,
+                    replica_stats=_replica_stats,
+                    status=status,
+                )
+                await runner.run()
+        finally:
+            await database.close()
+
+
+def _open_session(settings: Settings, model: OpenModel, parent_pid: int, opened: ExitStack, report: Report) -> Session:
+    if not settings.ray_address:
+        kept_cluster.start(settings, model.profile, report=report, server_pid=parent_pid)
+    return opened.enter_context(open_session(settings, model, report))
+
+
+async def report_start(
+    store: JobStore, status: RunnerStatus, load: Callable[[Report], Loaded], report: Report
+) -> Loaded:
+    """Run `load` in a thread. Meanwhile what it reports is the runner's message to whoever asks how it is.
+
+    A start that fails leaves its reason behind; one that is interrupted leaves nothing.
+    """
+    message = status.message
+
+    def tell(text: str) -> None:
+        nonlocal message
+        message = text
+        report(text)
+
+    async def put() -> None:
+        nonlocal status
+        status = replace(status, beat=status.beat + 1, message=message)
+        try:
+            await store.report_runner(status)
+        except CapacityError as error:
+            _LOG.warning("runner.start_untold", extra={"error": type(error).__name__})
+
+    loading = asyncio.ensure_future(_in_thread(lambda: load(tell)))
     try:
-        runner = JobRunner(
-            JobStore(database),
-            FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20),
-            session,
-            places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs},
-            shared_cache=settings.shared_cache,
-            replica_stats=_replica_stats,
-            status=status,
-        )
-        await run_until_ended(runner, parent_pid=parent_pid)
-    finally:
-        await database.close()
+        while not loading.done():
+            await put()
+            await asyncio.wait({loading}, timeout=REPORT_S)
+        return await loading
+    except asyncio.CancelledError:
+        with suppress(CapacityError):
+            await store.forget_runner(status.id)
+        raise
+    except Exception as error:
+        message = f"it did not start: {error if isinstance(error, LongfoldError) else type(error).__name__}"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                await put()
+        raise
+
+
+async def _in_thread(work: Callable[[], Loaded]) -> Loaded:
+    """As `asyncio.to_thread`, but when the process is to end it does not wait for a model that is still loading."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Loaded] = loop.create_future()
+
+    def settle(result: Loaded | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        try:
+            outcome = (work(), None)
+        except BaseException as error:  # noqa: BLE001  # raised where it is awaited
+            outcome = (None, error)  # type: ignore[assignment]
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, name="start", daemon=True).start()
+    return await done
 
 
 async def _await_orphanhood(parent_pid: int) -> None:

@@ -55,7 +55,10 @@ jobs = Table(
     Column("idempotency_sha256", String(64), nullable=False, default=""),
     Column("reserve_tokens", BigInteger, nullable=False, default=0),
     Column("reserved_day", String(10), nullable=False, default=""),
-    Index("jobs_by_state", "state", "lane", "id"),
+    Column("turn", BigInteger, nullable=False, default=0),
+    Column("work_tokens", BigInteger, nullable=False, default=0),
+    Column("gateway_id", String(40), nullable=False, default=""),
+    Index("jobs_by_turn", "state", "lane", "turn", "id"),
     Index("jobs_by_strategy", "state", "strategy"),
     Index("jobs_by_owner", "owner", "id"),
     Index("jobs_by_body", "owner", "body_sha256", "id"),
@@ -68,7 +71,11 @@ jobs = Table(
         postgresql_where=text("idempotency_sha256 != ''"),
     ),
 )
-"""`reserve_tokens`: what the job asked for. It is held on the key's `reserved_day`; if that is empty, not at all."""
+"""`reserve_tokens`: what the job asked for. It is held on the key's `reserved_day`; if that is empty, not at all.
+
+`turn` orders the queue of a lane so that owners take turns. `work_tokens`: what the job computes at least.
+`gateway_id`: the gateway whose client waits for it, if it ends with its last client.
+"""
 
 events = Table(
     "events",
@@ -99,6 +106,14 @@ job_documents = Table(
     Index("job_documents_by_text", "text_sha256"),
 )
 """Which texts are still needed: a job's evidence is looked up in its documents after their uploads are deleted."""
+
+deleted_jobs = Table(
+    "deleted_jobs",
+    metadata,
+    Column("job_id", String(26), primary_key=True),
+    Column("deleted_unix_s", Double, nullable=False),
+)
+"""For the runners, whose journals hold completions that belong to these jobs alone."""
 
 files = Table(
     "files",

@@ -144,7 +144,9 @@ async def _open_database(path: Path) -> Database:
     database = Database.open(f"sqlite:///{path}")
     await prepare_database(database)
     if not _empty_database:
+        await database.close()  # which brings everything from the WAL into the file
         _empty_database = path.read_bytes()
+        database = Database.open(f"sqlite:///{path}")
     return database
 
 

@@ -26,7 +26,7 @@ from serving.jobs.job import TERMINAL, Job, JobRequest, Lane, NewJob
 from serving.jobs.job_store import JobStore
 from serving.jobs.migrate import prepare_database
 from serving.jobs.run_jobs import JobRunner, Pace
-from serving.jobs.runner_process import run_until_ended
+from serving.jobs.runner_process import beating, until_ended
 from serving.models.model_profile import load_profile
 from serving.session import OpenModel, Session, SpeedBook
 from tests.factories import make_tokenizer, reading_script
@@ -143,7 +143,9 @@ def noted_calls(folder: Path) -> list[tuple[str, int]]:
     return [(key, int(pid)) for key, pid in (line.split() for line in lines)]
 
 
-async def _run(folder: Path, delay_s: float, dies_on_claim: bool, parent_pid: int, lease_s: float) -> None:
+async def _run(
+    folder: Path, delay_s: float, dies_on_claim: bool, parent_pid: int, lease_s: float, beat_fd: int
+) -> None:
     rig = await Rig.open(folder)
     model = ScriptedModel(noting(reader(), folder, delay_s=delay_s))
     session = rig.session(model, max_calls=MOST_CALLS)
@@ -151,7 +153,8 @@ async def _run(folder: Path, delay_s: float, dies_on_claim: bool, parent_pid: in
     if dies_on_claim:
         model.script = lambda call, times: os._exit(1)
     (folder / f"runner-{os.getpid()}").write_text(str(time.time()))
-    await run_until_ended(runner, parent_pid=parent_pid)
+    async with beating(beat_fd, runner.runner_id):
+        await until_ended(runner.run(), parent_pid=parent_pid)
     await rig.database.close()
 
 
@@ -164,6 +167,7 @@ def main() -> None:
             options.get("dies_on_claim", False),
             options.get("parent_pid", 0),
             options.get("lease_s", QUICK.lease_s),
+            int(sys.argv[4]) if sys.argv[3:4] == ["--beat-fd"] else -1,
         )
     )
 

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.errors import OutOfMemory
-from serving.api.health import ROOM_BYTES, STANDS_STILL_S, RunnerWatch
+from pipeline.journal import RESERVE_BYTES
+from serving.api.health import STANDS_STILL_S, RunnerWatch
 from serving.jobs.job import JobState, RunnerStatus
 from serving.jobs.run_jobs import new_status
-from serving.jobs.tell_start import told_start
+from serving.jobs.runner_process import report_start
 from serving.json_log import JsonLines
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 from tests.api.rig import until
@@ -216,23 +217,23 @@ async def test_ready_means_that_a_runners_beat_moves_and_that_it_is_ready(rig: R
 
 @pytest.fixture
 def starting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> RunnerStatus:
-    monkeypatch.setattr("serving.jobs.tell_start.TELL_S", 0.05)
+    monkeypatch.setattr("serving.jobs.runner_process.REPORT_S", 0.05)
     return new_status(rig.gateway.model.profile)
 
 
 async def test_while_the_model_loads_the_gateway_says_so_and_since_when(rig: Rig, starting: RunnerStatus) -> None:
-    """The thread that loads is blocked all the time, as a runner's is by Ray."""
+    """The thread that loads is blocked all the time, as by Ray."""
     watch = rig.app.state.runners = RunnerWatch(rig.store)
     reported: list[str] = []
     loaded = threading.Event()
 
-    def load() -> None:
-        with told_start(rig.database.url, starting, reported.append) as tell:
-            tell("loading the model, 5 s")
-            loaded.wait(30)
+    def load(tell: Callable[[str], None]) -> str:
+        tell("loading the model, 5 s")
+        loaded.wait(30)
+        return "a session"
 
     await watch.look()
-    loading = asyncio.create_task(asyncio.to_thread(load))
+    loading = asyncio.create_task(report_start(rig.store, starting, load, reported.append))
     answer = await rig.client.get("/readyz")
     assert (answer.status_code, "only just started" in answer.json()["missing"][0]) == (503, True)
 
@@ -248,7 +249,7 @@ async def test_while_the_model_loads_the_gateway_says_so_and_since_when(rig: Rig
     assert (runner["ready"], runner["model"]) == (False, "model")
     assert 0 <= time.time() - runner["since"] < 60
     loaded.set()
-    await loading
+    assert await loading == "a session"
     assert reported == ["loading the model, 5 s"]
     await rig.store.report_runner(replace(starting, beat=1000, ready=True))
     await watch.look()
@@ -258,20 +259,28 @@ async def test_while_the_model_loads_the_gateway_says_so_and_since_when(rig: Rig
 async def test_a_start_that_failed_leaves_its_reason_and_one_that_was_interrupted_nothing(
     rig: Rig, starting: RunnerStatus
 ) -> None:
-    def fail(error: BaseException) -> None:
-        with pytest.raises(type(error)), told_start(rig.database.url, starting, print):
+    async def fail(error: Exception) -> None:
+        def load(_: Callable[[str], None]) -> None:
             raise error
 
-    await asyncio.to_thread(fail, OutOfMemory("it needs 40 GiB"))
+        with pytest.raises(type(error)):
+            await report_start(rig.store, starting, load, print)
+
+    await fail(OutOfMemory("it needs 40 GiB"))
     now_s = 0.0
     watch = rig.app.state.runners = RunnerWatch(rig.store, clock=lambda: now_s)
     now_s = STANDS_STILL_S
     await watch.look()
     missing = (await rig.client.get("/readyz")).json()["missing"][0]
     assert "the last one said: it did not start: it needs 40 GiB. " in missing
-    await asyncio.to_thread(fail, ValueError("text of a document"))
+    await fail(ValueError("text of a document"))
     assert [runner.message for runner in await rig.store.runners()] == ["it did not start: ValueError"]
-    await asyncio.to_thread(fail, KeyboardInterrupt())
+    loading = asyncio.create_task(report_start(rig.store, starting, lambda tell: time.sleep(1.0), print))
+    await asyncio.sleep(0.2)
+    assert [runner.message for runner in await rig.store.runners()] == ["starting"]
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
     assert await rig.store.runners() == []
 
 
@@ -279,7 +288,7 @@ async def test_a_full_disk_is_named_before_the_runner_that_cannot_write(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = shutil.disk_usage(rig.folder)
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: used._replace(free=ROOM_BYTES - 1))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: used._replace(free=RESERVE_BYTES - 1))
     answer = await rig.client.get("/readyz")
     first, second = answer.json()["missing"]
     assert answer.status_code == 503

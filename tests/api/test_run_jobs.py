@@ -11,7 +11,7 @@ from pipeline.errors import InternalError, ReplicaUnavailable
 from pipeline.model import Call, Stage
 from pipeline.scripted_model import Reply, ScriptedModel
 from serving.jobs.job import JobState, Lane
-from serving.jobs.lease_watch import LeaseWatch
+from serving.jobs.job_store import LeaseWatch
 from serving.jobs.run_jobs import JobRunner
 from serving.json_log import JsonLines
 from tests.api.conftest import Start

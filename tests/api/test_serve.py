@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sqlite3
 import time
@@ -14,7 +15,7 @@ import httpx2
 import pytest
 
 from pipeline.errors import SettingInvalid
-from serving.jobs.supervise import Supervisor
+from serving.jobs.supervise import SILENCE_S, Supervisor
 from serving.serve_command import is_loopback, listen
 from tests.api.conftest import ServeProcess, StartServe, is_running
 from tests.api.rig import QUESTION, noted_calls, story, until
@@ -101,6 +102,143 @@ async def test_a_runner_that_dies_is_started_again_while_the_gateway_answers(sta
     assert get_job(serve.url, job_id)["state"] == "running"
     await asyncio.to_thread(wait_for, serve.url, job_id, "completed")
     assert len(runner_pids(serve.folder)) == 2
+    assert serve.end() == 0
+
+
+async def test_a_runner_that_dies_holds_nothing_up_for_the_length_of_a_lease(start_serve: StartServe) -> None:
+    serve = start_serve(delay_s=1.0, lease_s=120.0)
+    job_id = post_job(serve.url, story())
+    await until(lambda: len(noted_calls(serve.folder)) > 3)
+    [runner] = runner_pids(serve.folder)
+    began_s = time.monotonic()
+    os.kill(runner, signal.SIGKILL)
+    await until(lambda: {pid for _, pid in noted_calls(serve.folder)} - {runner} != set())
+    assert time.monotonic() - began_s < 60.0, "its parent has given its jobs back"
+    assert get_job(serve.url, job_id)["attempt"] == 2
+    assert serve.end() == 0
+
+
+@pytest.mark.parametrize("within_a_write", [False, True])
+async def test_a_runner_that_hangs_is_replaced_and_holds_up_no_post(
+    start_serve: StartServe, within_a_write: bool
+) -> None:
+    serve = start_serve(delay_s=0.5)
+    job_id = post_job(serve.url, story())
+    await until(lambda: len(noted_calls(serve.folder)) > 3)
+    await until(lambda: httpx2.get(f"{serve.url}/readyz").status_code == 200)
+    [runner] = runner_pids(serve.folder)
+    began_s = time.monotonic()
+    await asyncio.to_thread(freeze, runner, serve.folder / "longfold.sqlite", within_a_write)
+    posted = await asyncio.to_thread(post_job, serve.url, story(6, fact_at=2))
+    assert time.monotonic() - began_s < SILENCE_S + 15.0
+    await until(lambda: len(runner_pids(serve.folder)) == 2)
+    assert not is_running(runner)
+    for each in (job_id, posted):
+        await asyncio.to_thread(wait_for, serve.url, each, "completed")
+    assert serve.end() == 0
+
+
+async def test_a_gateway_whose_runner_hangs_says_so_before_it_is_replaced(start_serve: StartServe) -> None:
+    serve = start_serve()
+    await until(lambda: httpx2.get(f"{serve.url}/readyz").status_code == 200)
+    [runner] = runner_pids(serve.folder)
+    os.kill(runner, signal.SIGSTOP)
+    seen: list[str] = []
+
+    def is_replaced() -> bool:
+        answer = httpx2.get(f"{serve.url}/readyz")
+        seen.extend(words for words in answer.json()["missing"] if words not in seen)
+        return answer.status_code == 200 and len(runner_pids(serve.folder)) == 2
+
+    await until(is_replaced)
+    assert any("has not answered for" in words for words in seen), seen
+    assert serve.end() == 0
+
+
+def freeze(pid: int, database: Path, within_a_write: bool) -> None:
+    """Stop a runner, while it holds SQLite's lock or while it does not."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        os.kill(pid, signal.SIGSTOP)
+        if is_locked(database) == within_a_write:
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(random.uniform(0.0, 0.02))
+    raise AssertionError("it was never caught")
+
+
+def is_locked(database: Path) -> bool:
+    connection = sqlite3.connect(database, isolation_level=None, timeout=0.0)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return True
+    finally:
+        connection.close()
+    return False
+
+
+async def test_a_stream_goes_on_after_the_gateway_was_killed_without_gap_or_repeat(start_serve: StartServe) -> None:
+    serve = start_serve(delay_s=0.3)
+    port = int(serve.url.rpartition(":")[2])
+    job_id = post_job(serve.url, story(120, fact_at=90))
+    ids: list[int] = []
+    kinds: list[str] = []
+    for kill in (True, True, False):
+        goal = len(ids) + 12
+
+        async def read(url: str, *, at_most: int | None) -> None:
+            headers = {"last-event-id": str(ids[-1])} if ids else {}
+            async with (
+                httpx2.AsyncClient(timeout=60) as client,
+                client.stream("GET", f"{url}/v1/jobs/{job_id}/events", headers=headers) as answer,
+            ):
+                assert answer.status_code == 200
+                async for line in answer.aiter_lines():
+                    name, _, value = line.partition(": ")
+                    if name == "id":
+                        ids.append(int(value))
+                    elif name == "event":
+                        kinds.append(value)
+                    if len(ids) == at_most:
+                        await asyncio.to_thread(serve.end, signal.SIGKILL)  # and read on, as a client would
+
+        if kill:
+            with pytest.raises(httpx2.HTTPError):
+                await read(serve.url, at_most=goal)
+            assert len(ids) >= goal
+            serve = start_serve(delay_s=0.0 if len(ids) > 20 else 0.3, port=port)
+        else:
+            await read(serve.url, at_most=None)
+    assert ids == list(range(1, len(ids) + 1))
+    assert kinds[-1] == "job.completed"
+    assert kinds.count("job.started") >= 2
+    assert serve.end() == 0
+
+
+async def test_a_chat_whose_client_does_not_come_back_after_a_kill_is_cancelled(start_serve: StartServe) -> None:
+    serve = start_serve(delay_s=20.0, return_s=2.0)
+    body = {"model": "mapreduce", "stream": True, "messages": [{"role": "user", "content": f"{story()}\n\n{QUESTION}"}]}
+    headers = {"content-type": "application/json"}
+    with pytest.raises(httpx2.HTTPError):
+        async with (
+            httpx2.AsyncClient(timeout=60) as client,
+            client.stream("POST", f"{serve.url}/v1/chat/completions", json=body, headers=headers) as answer,
+        ):
+            assert answer.status_code == 200, await answer.aread()
+            async for _ in answer.aiter_lines():
+                await until(lambda: len(noted_calls(serve.folder)) > 0)
+                await asyncio.to_thread(serve.end, signal.SIGKILL)
+    in_background = {"question": QUESTION, "text": story()}
+    serve = start_serve(delay_s=20.0, return_s=2.0)
+    other = httpx2.post(f"{serve.url}/v1/jobs", json=in_background, timeout=20).json()["id"]
+
+    def states() -> dict[str, str]:
+        return {job["id"]: job["state"] for job in httpx2.get(f"{serve.url}/v1/jobs").json()["data"]}
+
+    await until(lambda: "cancelled" in states().values())
+    assert states()[other] in ("queued", "running"), "a job that waits for nobody goes on"
     assert serve.end() == 0
 
 

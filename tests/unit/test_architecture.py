@@ -67,11 +67,6 @@ def test_what_stands_beside_the_strategies_serves_the_main_path_or_several(modul
     ), f"only {importers} need it"
 
 
-def test_modules_stay_short() -> None:
-    too_long = {str(p): n for p in MODULES if (n := len((ROOT / p).read_text("utf-8").splitlines())) > 400}
-    assert too_long == {}
-
-
 @pytest.mark.parametrize(
     "error", [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.LongfoldError)]
 )

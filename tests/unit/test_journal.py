@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -79,32 +80,116 @@ async def test_a_completion_returns_as_it_was(tmp_path: Path) -> None:
     assert kept.from_journal
 
 
-async def test_a_full_disk_costs_the_journal_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    journal = Journal(tmp_path / "j.sqlite", most_pages=1)
-    dispatcher = JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), journal, "m")
-    assert await texts(dispatcher, [make_call("a" * n) for n in range(1, 60)]) == [str(n) for n in range(1, 60)]
-    assert not journal.writable
-    assert "journal.write_failed" in caplog.text
+def make_room(journal: Journal) -> None:
+    journal._connection.execute("PRAGMA max_page_count = 1000000")
 
 
-async def test_a_journal_that_could_not_write_keeps_again_when_it_can(
+async def test_on_a_full_disk_no_call_is_paid_for_until_there_is_room_and_none_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal(tmp_path / "j.sqlite", most_pages=1, try_again_s=0.02)
+    model, told = ScriptedModel(echo), list[str]()
+    inner = InlineDispatcher(model, max_calls=4)
+    dispatcher = JournaledDispatcher(inner, journal, "m", on_wait=told.append)
+    calls = [make_call("a" * n) for n in range(1, 60)]
+    running = asyncio.create_task(texts(dispatcher, calls))
+    async with asyncio.timeout(10):
+        while not told:
+            await asyncio.sleep(0.01)
+    paid = len(model.calls)
+    await asyncio.sleep(0.2)
+    assert len(model.calls) == paid < len(calls), "nothing more is begun"
+    assert journal.is_full
+    assert told == ["The disk is full: the run waits, and goes on when there is room."]
+    assert [record.message for record in caplog.records if "journal.write_failed" in record.message]
+    make_room(journal)
+    async with asyncio.timeout(10):
+        assert await running == [str(n) for n in range(1, 60)]
+    assert told[1:] == ["There is room on the disk again; the run goes on."]
+    assert not journal.is_full
+    assert len(model.calls) == len(calls)
+    assert await texts(dispatcher, calls) == [str(n) for n in range(1, 60)]
+    assert len(model.calls) == len(calls), "what completed while it was full is kept too"
+
+
+async def test_a_disk_that_is_nearly_full_is_not_filled_to_the_last_byte(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite", reserve_bytes=2**60, try_again_s=0.02)
+    model = ScriptedModel(echo)
+    dispatcher = JournaledDispatcher(InlineDispatcher(model), journal, "m")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await texts(dispatcher, [make_call()])
+    assert model.calls == []
+
+
+async def test_what_is_known_is_answered_on_a_full_disk_too(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    await texts(JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), Journal(path), "m"), [make_call("abc")])
+    full = Journal(path, reserve_bytes=2**60, try_again_s=0.02)
+    async with asyncio.timeout(5):
+        assert await texts(JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), full, "m"), [make_call("abc")])
+
+
+def test_two_processes_that_write_at_once_both_write(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
+    for n in range(20):
+        (first if n % 2 else second).start_run(f"run{n}", {})
+    assert len(first.latest_runs(100)) == 20
+
+
+async def paid_for(journal: Journal, run_id: str, *contents: str) -> ScriptedModel:
+    """Run the calls for `run_id`; the model that was asked what the journal did not know."""
+    model = ScriptedModel(echo)
+    await texts(
+        JournaledDispatcher(InlineDispatcher(model), journal, "m", run_id=run_id), [make_call(c) for c in contents]
+    )
+    return model
+
+
+async def test_a_forgotten_run_takes_along_what_no_other_run_has_used(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    await paid_for(journal, "one", "a", "aa", "aaa")
+    assert len((await paid_for(journal, "two", "aa")).calls) == 0
+    assert journal.forget_runs(["one"]) == 2
+    assert len((await paid_for(journal, "three", "a", "aa", "aaa")).calls) == 2, "the second run's is still there"
+    assert journal.forget_runs(["two", "unknown"]) == 0, "the third run has used it meanwhile"
+
+
+async def test_what_was_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    secret = ScriptedModel(lambda call, times: Reply(text="CANARY-51b7"))
+    await texts(JournaledDispatcher(InlineDispatcher(secret), journal, "m", run_id="r"), [make_call()])
+    journal.forget_runs(["r"])
+    journal.close()
+    assert b"CANARY-51b7" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+async def test_old_runs_and_calls_go_and_then_the_oldest_beyond_the_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 100.0
-    monkeypatch.setattr("pipeline.journal.time.monotonic", lambda: now)
-    journal = Journal(tmp_path / "j.sqlite", most_pages=1)
-    model = ScriptedModel(echo)
-    dispatcher = JournaledDispatcher(InlineDispatcher(model, clock=lambda: 0.0), journal, "m")
-    calls = [make_call("a" * n) for n in range(1, 90)]
-    await texts(dispatcher, calls)
-    assert not journal.writable
-    journal._connection.execute("PRAGMA max_page_count = 1000000")
-    now += 60.0
-    await texts(dispatcher, calls)
-    assert journal.writable
-    made = len(model.calls)
-    await texts(dispatcher, calls)
-    assert len(model.calls) == made
+    now_s = 1000.0
+    monkeypatch.setattr("pipeline.journal.time.time", lambda: now_s)
+    journal = Journal(tmp_path / "j.sqlite")
+    journal.start_run("old", {})
+    await paid_for(journal, "old", "a")
+    now_s = 2000.0
+    journal.start_run("new", {})
+    await paid_for(journal, "new", *("b" * n for n in range(1, 400)))
+    assert journal.prune(before_unix_s=1500.0, max_bytes=2**40) == 1
+    assert [run.run_id for run in journal.latest_runs(9)] == ["new"]
+    size = journal.size_bytes
+    assert journal.prune(before_unix_s=1500.0, max_bytes=size // 2) >= 100
+    assert journal.size_bytes <= size // 2
+    assert len((await paid_for(journal, "x", "b" * 399)).calls) == 0, "the latest ones stay"
+
+
+async def test_a_journal_of_an_earlier_version_knows_whose_its_calls_are(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    await paid_for(journal, "one", "a", "aa")
+    journal._connection.execute("DROP TABLE run_calls")
+    journal.close()
+    assert Journal(tmp_path / "j.sqlite").forget_runs(["one"]) == 2
 
 
 async def test_a_resumed_run_counts_what_it_paid_for_itself_and_nothing_else(tmp_path: Path) -> None:

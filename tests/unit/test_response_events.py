@@ -24,7 +24,7 @@ def job(state: JobState = JobState.QUEUED, *, background: bool = True, **fields:
     request = JobRequest(question="Who?", documents=(DOCUMENT,), presentation=presentation, metadata={"team": "a"})
     values: dict[str, Any] = {
         "id": "01H", "owner": "o", "key_id": "", "surface": "response", "lane": Lane.LONG, "state": state,
-        "request": request, "background": background, "attempt": 1, "fence": 1, "last_seq": 1,
+        "request": request, "background": background, "gateway_id": "", "attempt": 1, "fence": 1, "last_seq": 1,
         "cancel_requested": False, "created_unix_s": 1.0, "started_unix_s": None, "finished_unix_s": None,
         "plan": None, "progress": None, "result": None, "error": None, "usage": None,
     }  # fmt: skip

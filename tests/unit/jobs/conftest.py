@@ -102,8 +102,11 @@ async def database(url: str) -> AsyncIterator[Database]:
     if opened.path is not None:
         if not _PREPARED:
             await prepare_database(opened)
+            await opened.close()  # which brings everything from the WAL into the file
             _PREPARED.append(opened.path.read_bytes())
-        opened.path.write_bytes(_PREPARED[0])
+            opened = Database.open(url)
+        else:
+            opened.path.write_bytes(_PREPARED[0])
     else:
         await prepare_database(opened)
         async with opened.write() as connection:

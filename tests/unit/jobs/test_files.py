@@ -61,7 +61,8 @@ async def add(
 
 
 def left_behind(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return [path for path in found if not path.startswith("processes/")]
 
 
 @BOTH
@@ -397,6 +398,29 @@ async def test_what_a_crash_left_is_swept_when_it_is_old(store_of_files: FileSto
     assert await files.load_document([fresh])
     assert files.open_bytes(kept).exists()
     assert len(left_behind(folder)) == 5
+
+
+async def test_what_a_killed_process_was_receiving_is_swept_at_once_and_that_of_a_live_one_is_not(
+    store_of_files: FileStore, folder: Path
+) -> None:
+    arriving = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"half"
+        arriving.set()
+        await asyncio.sleep(60)
+
+    receiving = asyncio.create_task(store_of_files.add(OWNER, "a.txt", "user_data", "text/plain", slow()))
+    await arriving.wait()
+    dead = folder / "incoming" / "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    dead.mkdir()
+    (dead / "01ARZ3NDEKTSV4RRFFQ69G5FAW").write_bytes(b"x" * 24)
+    assert await store_of_files.sweep() == 1
+    assert not dead.exists()
+    assert len(left_behind(folder)) == 1, "that of this process"
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    assert left_behind(folder) == []
 
 
 @BOTH

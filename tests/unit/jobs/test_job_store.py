@@ -322,7 +322,7 @@ async def test_a_repetition_does_not_attach_to_what_failed(store: JobStore) -> N
 
 
 async def test_a_queue_that_is_full_refuses(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_store, "MOST_QUEUED", 2)
+    monkeypatch.setattr(job_store, "MAX_QUEUED", 2)
     new = new_job(idempotency_key="k", body_sha256="b")
     await store.submit(new)
     await submit(store)

@@ -14,8 +14,7 @@ import pytest
 from pipeline.errors import LeaseLost
 from serving.jobs.database import Database
 from serving.jobs.job import Claim, JobState, Lane, NewEvent, RunnerStatus
-from serving.jobs.job_store import LEASE_S, JobStore, LeaseWatch
-from serving.jobs.lease_watch import Lease
+from serving.jobs.job_store import LEASE_S, JobStore, Lease, LeaseWatch
 from tests.unit.jobs.factories import OWNER, Clock, claim, kinds, state_of, submit
 
 ROOT = Path(__file__).parents[3]
