@@ -30,6 +30,8 @@ RESERVE_BYTES = 8 << 20
 """Below so much free space no call is begun: what is in flight, and the end of the run, can still be written."""
 _TRY_AGAIN_S = 1.0
 """After a write that failed, and between looks whether there is room again."""
+_PRUNED_AT_ONCE = 500
+"""Calls in one transaction: others wait for it."""
 _TURN_S = 10.0
 """How long a write waits for other processes."""
 _SCHEMA = """
@@ -150,19 +152,18 @@ class Journal:
         return removed
 
     def prune(self, *, before_unix_s: float, max_bytes: int) -> int:
-        """Remove completions from before a moment, then the oldest completions beyond a size; how many."""
-        removed = self._commit(("DELETE FROM calls WHERE completed_s < ?", (before_unix_s,)))
-        while self.size_bytes > max_bytes:
-            (calls,) = self._connection.execute("SELECT count(*) FROM calls").fetchone()
-            oldest = "SELECT key FROM calls ORDER BY completed_s LIMIT ?"
-            gone = self._commit((f"DELETE FROM calls WHERE key IN ({oldest})", (calls // 10 + 1,)))  # noqa: S608
-            removed += gone
-            if not gone:
-                break
-        self._commit(
-            ("DELETE FROM run_calls WHERE NOT EXISTS (SELECT 1 FROM calls WHERE calls.key = run_calls.key)", ())
-        )
-        return removed
+        """Remove a few of the completions from before a moment, or of the oldest beyond a size.
+
+        Returns how many completions went, and 0 when nothing is left to remove: call it until then.
+        """
+        oldest = "SELECT key FROM calls ORDER BY completed_s LIMIT ?"
+        old = f"SELECT key FROM ({oldest}) WHERE key IN (SELECT key FROM calls WHERE completed_s < ?)"  # noqa: S608
+        which: str = old
+        values: tuple[object, ...] = (_PRUNED_AT_ONCE, before_unix_s)
+        if self.size_bytes > max_bytes:
+            which, values = (oldest, (_PRUNED_AT_ONCE,))
+        self._commit((f"DELETE FROM run_calls WHERE key IN ({which})", values))  # noqa: S608
+        return self._commit((f"DELETE FROM calls WHERE key IN ({which})", values))  # noqa: S608
 
     @property
     def size_bytes(self) -> int:

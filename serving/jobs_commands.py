@@ -29,6 +29,7 @@ from serving.jobs.run_here import LocalStore, open_store
 from serving.rehearse_edit import rehearse_edit
 from serving.render_answer import printable
 from serving.render_job import job_lines, job_row, spell_id, state_text
+from serving.session import open_journal
 from serving.settings import Settings
 
 _MAX_LISTED = 20
@@ -140,6 +141,8 @@ def delete(settings: Settings, spelled: str) -> None:
     async def remove(store: LocalStore) -> Job:
         job = await _find(store.jobs, spelled)
         await store.jobs.delete(job.id, job.owner)
+        with open_journal(settings) as journal:
+            journal.forget_runs([job.id])
         return job
 
     print_lines([f"Job {spell_id(_in_store(settings, remove).id)} is deleted."])

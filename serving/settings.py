@@ -84,6 +84,24 @@ class Settings(BaseSettings):
     short_jobs: int = Field(default=4, ge=1)
     """Jobs of a single call, such as a chat with the raw model, that run at once beside the long ones."""
 
+    keep_jobs_days: float = Field(default=90, ge=0)
+    """Days that a job is kept after its end, with its events and result; 0: for ever."""
+
+    keep_jobs: int = Field(default=100_000, ge=0)
+    """Ended jobs that are kept at most, the latest ones; 0: all."""
+
+    keep_files_days: float = Field(default=180, ge=0)
+    """Days that an uploaded file is kept; its text stays as long as a job needs it. 0: for ever."""
+
+    keep_files_gib: float = Field(default=100, gt=0)
+    """GiB that uploaded files may take together; the oldest go first."""
+
+    keep_calls_days: float = Field(default=90, ge=0)
+    """Days that a completed call is kept for being resumed or asked again; 0: for ever."""
+
+    keep_calls_gib: float = Field(default=20, gt=0)
+    """GiB that completed calls may take; the oldest go first."""
+
     shared_cache: bool = False
     """Whether keys' owners share completed model calls; one could then tell by the time what another has asked."""
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 from importlib import metadata
 
@@ -21,6 +22,7 @@ from serving.api.job_text import JobText
 from serving.api.metrics import HttpMetrics
 from serving.api.openapi import describe
 from serving.api.request_log import RequestLog
+from serving.jobs.retention import prune_store
 
 ROUTERS: tuple[APIRouter, ...] = (
     models.router,
@@ -90,10 +92,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _sweep(gateway: Gateway) -> None:
-    """At the start, and now and then, remove what crashes and deleted jobs left on the disk."""
+    """At the start, and now and then, remove what is too old, and what crashes left on the disk."""
     while True:
         try:
-            log.info("files.swept", extra={"removed": await gateway.files.sweep()})
+            pruned = await prune_store(gateway.store, gateway.files, gateway.settings)
+            log.info("store.pruned", extra=asdict(pruned))
         except Exception as error:  # noqa: BLE001  # the next sweep finds what this one did not
-            log.warning("files.unswept", extra={"error": type(error).__name__})
+            log.warning("store.unpruned", extra={"error": type(error).__name__})
         await asyncio.sleep(_SWEEP_EVERY_S)

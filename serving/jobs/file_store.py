@@ -169,6 +169,20 @@ class FileStore:
                 remove_all(self._blobs.text_path(row.text_sha256))
         return True
 
+    async def prune(self, *, before_unix_s: float, max_bytes: int) -> int:
+        """Delete files from before a moment, then the oldest until the others fit into `max_bytes`; return how many."""
+        removed = 0
+        async with self._database.read() as connection:
+            stored = select(files.c.id, files.c.owner, files.c.size_bytes, files.c.created_unix_s)
+            rows = (await connection.execute(stored.order_by(files.c.created_unix_s))).all()
+        total_bytes = sum(row.size_bytes for row in rows)
+        for row in rows:
+            if row.created_unix_s >= before_unix_s and total_bytes <= max_bytes:
+                break
+            removed += await self.delete(row.id, row.owner)
+            total_bytes -= row.size_bytes
+        return removed
+
     async def sweep(self) -> int:
         """Remove what crashes and deleted jobs left behind; return how many files. Call it at the start, and often."""
         before_unix_s = self._now() - _KEPT_UNNAMED_S

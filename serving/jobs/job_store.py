@@ -41,7 +41,7 @@ from serving.jobs.job import (
 )
 from serving.jobs.job_rows import event_from, job_from, request_from, runner_from, to_json, to_json_or_null
 from serving.jobs.job_steps import STEP_KINDS
-from serving.jobs.schema import events, job_documents, jobs, runners, totals
+from serving.jobs.schema import deleted_jobs, events, job_documents, jobs, runners, totals
 
 LEASE_S = 10.0
 """A holder beats every 2 s; five beats that do not come are no delay but a death, or as good as one."""
@@ -57,6 +57,10 @@ Totals = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 """Metric name and sorted labels → value."""
 PAUSED_KIND = f"job.{JobState.PAUSED}"
 _FORGOTTEN_S = 86_400.0
+_DELETED_KEPT_S = 30 * 86_400.0
+"""A runner that was away for longer does not hear which jobs were deleted meanwhile; its journal's limits remain."""
+_PRUNED_AT_ONCE = 50
+"""Jobs in one transaction, each with its events: others wait for it."""
 _KEYS_AT_ONCE = 5_000
 """Databases take some 32,000 values in a statement."""
 
@@ -396,10 +400,42 @@ class JobStore:
                 return False
             if JobState(row.state) not in TERMINAL:
                 raise WrongState(f"The job is {row.state}; cancel it, and delete it when it has ended.")
-            for table in (events, job_documents):
-                await connection.execute(delete(table).where(table.c.job_id == job_id))
-            await connection.execute(delete(jobs).where(jobs.c.id == job_id))
+            await self._delete(connection, [job_id])
             return True
+
+    async def _delete(self, connection: AsyncConnection, job_ids: Sequence[str]) -> None:
+        for table in (events, job_documents):
+            await connection.execute(delete(table).where(table.c.job_id.in_(job_ids)))
+        await connection.execute(delete(jobs).where(jobs.c.id.in_(job_ids)))
+        now = self._now()
+        await connection.execute(
+            insert(deleted_jobs), [{"job_id": job_id, "deleted_unix_s": now} for job_id in job_ids]
+        )
+
+    async def prune(self, *, before_unix_s: float, max_jobs: int) -> int:
+        """Delete jobs that ended before a moment, and the oldest beyond so many (0: any number); return how many."""
+        ended = jobs.c.state.in_(TERMINAL)
+        removed = 0
+        while True:
+            async with self._database.write() as connection:
+                kept = await connection.scalar(select(func.count()).select_from(jobs).where(ended)) or 0
+                wanted = select(jobs.c.id).where(ended).order_by(jobs.c.finished_unix_s).limit(_PRUNED_AT_ONCE)
+                found = (await connection.scalars(wanted.where(jobs.c.finished_unix_s < before_unix_s))).all()
+                if not found and max_jobs and kept > max_jobs:
+                    found = (await connection.scalars(wanted.limit(min(_PRUNED_AT_ONCE, kept - max_jobs)))).all()
+                if not found:
+                    old = deleted_jobs.c.deleted_unix_s < self._now() - _DELETED_KEPT_S
+                    await connection.execute(delete(deleted_jobs).where(old))
+                    return removed
+                await self._delete(connection, found)
+                removed += len(found)
+
+    async def deleted_jobs(self, *, since_unix_s: float) -> list[tuple[str, float]]:
+        """Id and time of those that were deleted since, in their order."""
+        wanted = select(*deleted_jobs.c).where(deleted_jobs.c.deleted_unix_s >= since_unix_s)
+        async with self._database.read() as connection:
+            found = await connection.execute(wanted.order_by(deleted_jobs.c.deleted_unix_s))
+            return [(row.job_id, row.deleted_unix_s) for row in found]
 
     async def queue_ahead(self, owner: str, lane: Lane) -> QueueAhead:
         """What a job of `owner` would wait for in `lane` if it were submitted now."""

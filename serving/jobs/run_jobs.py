@@ -27,6 +27,7 @@ from serving.jobs.job import Claim, Lane, RunnerStatus
 from serving.jobs.job_run import Bench, JobRun, Stop
 from serving.jobs.job_store import LEASE_S, JobStore, LeaseWatch
 from serving.jobs.pulse import CANARY_IDLE_S, Pulse
+from serving.jobs.retention import DeletedJobs
 from serving.jobs.work import Documents
 from serving.models.model_profile import ModelProfile
 from serving.session import Session
@@ -54,6 +55,8 @@ class Pace:
     """What the jobs have told is written so often."""
     beat_s: float = 2.0
     lease_s: float = LEASE_S
+    forget_s: float = 5.0
+    """Looking for jobs that were deleted, whose completions go with them."""
     canary_idle_s: float = CANARY_IDLE_S
 
 
@@ -107,6 +110,7 @@ class JobRunner:
         )
         self._store = store
         self._journal = session.journal
+        self._deleted = DeletedJobs(store, session.journal)
         self._places = places
         self._watch = LeaseWatch(lease_s=self._pace.lease_s)
         self._local_watch = LeaseWatch(lease_s=self._pace.lease_s)
@@ -162,6 +166,7 @@ class JobRunner:
                 (self._end_abandoned, self._pace.beat_s),
                 (self._ask_replicas, self._pace.beat_s),
                 (self._check_pulse, 1.0),
+                (self._forget_deleted, self._pace.forget_s),
             ):
                 helpers.create_task(self._repeat(step, pause_s))
             async with asyncio.TaskGroup() as jobs:
@@ -283,6 +288,9 @@ class JobRunner:
 
     async def _ask_replicas(self) -> None:
         self._replicas = tuple(await asyncio.to_thread(self._replica_stats))
+
+    async def _forget_deleted(self) -> None:
+        await self._deleted.forget()
 
     async def _check_pulse(self) -> None:
         await self._pulse.check(self._session.model.tokenizer)

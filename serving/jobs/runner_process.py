@@ -13,12 +13,14 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from pipeline.errors import CapacityError, LongfoldError
+from pipeline.journal import Journal
 from serving import kept_cluster
 from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
 from serving.jobs.job import Lane, RunnerStatus
 from serving.jobs.job_store import JobStore
 from serving.jobs.migrate import check_schema
+from serving.jobs.retention import prune_journal
 from serving.jobs.run_jobs import JobRunner, new_runner_id, new_status
 from serving.jobs.supervise import beat
 from serving.json_log import configure_json_log
@@ -27,6 +29,7 @@ from serving.settings import Settings
 
 _LOG = logging.getLogger(__name__)
 _PARENT_CHECK_S = 0.5
+_PRUNE_S = 3600.0
 REPORT_S = 2.0
 _LAST_WORD_S = 5.0
 """What the last report of a start has; a database that is busy for longer goes without it."""
@@ -94,7 +97,11 @@ async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Repor
                     replica_stats=_replica_stats,
                     status=status,
                 )
-                await runner.run()
+                pruning = asyncio.create_task(_prune_hourly(session.journal, settings))
+                try:
+                    await runner.run()
+                finally:
+                    pruning.cancel()
         finally:
             await database.close()
 
@@ -168,6 +175,16 @@ async def _in_thread(work: Callable[[], Loaded]) -> Loaded:
 
     threading.Thread(target=run, name="start", daemon=True).start()
     return await done
+
+
+async def _prune_hourly(journal: Journal, settings: Settings) -> None:
+    while True:
+        try:
+            pruned = await prune_journal(journal, settings)
+            _LOG.info("journal.pruned", extra={"calls": pruned.calls})
+        except CapacityError as error:
+            _LOG.warning("journal.unpruned", extra={"error": type(error).__name__})
+        await asyncio.sleep(_PRUNE_S)
 
 
 async def _await_orphanhood(parent_pid: int) -> None:

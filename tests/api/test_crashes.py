@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 
 from pipeline.scripted_model import ScriptedModel
 from serving.jobs.job import EventRecord, Job, JobState
+from serving.jobs.supervise import STOP_S
 from tests.api.conftest import is_running
 from tests.api.rig import MOST_CALLS, OWNER, Rig, noted_calls, noting, reader, story, until
 
@@ -236,6 +237,93 @@ async def test_a_database_that_is_locked_for_a_while_loses_no_event(rig: Rig, tm
     await asyncio.gather(running, return_exceptions=True)
     assert essence(done) == essence(golden)
     assert told(await rig.store.events(job.id)) == told(golden_events)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own. What the model notes of its calls goes elsewhere."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no disk of its own: {mounted.stderr.strip()}")
+    (folder / "calls").symlink_to(tmp_path / "calls")
+    (tmp_path / "calls").touch()
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room that there is; removing the file gives it back."""
+    filler = disk / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    return filler
+
+
+async def test_a_job_on_a_full_disk_pays_for_nothing_and_goes_on_when_there_is_room(disk: Path, tmp_path: Path) -> None:
+    text = story(120, fact_at=90)
+    golden, golden_events, unique = await undisturbed(tmp_path / "golden", text)
+    rig = await Rig.open(disk)
+    job = await rig.submit(text)
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "tests.api.rig", str(disk), json.dumps({"delay_s": 0.2})], cwd=ROOT
+    )
+    try:
+        await until(lambda: len(noted_calls(disk)) > 12)
+        filler = fill(disk)
+        at_full = len(noted_calls(disk))
+        await asyncio.sleep(2.0)
+        waiting = len(noted_calls(disk))
+        assert waiting <= at_full + 2 * MOST_CALLS, "what was under way, and no more"
+        await asyncio.sleep(3.0)
+        assert len(noted_calls(disk)) == waiting < unique
+        filler.unlink()
+        done = await rig.ended(job)
+    finally:
+        runner.terminate()
+        assert await asyncio.to_thread(runner.wait, 20) == 0
+    assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+    assert essence(done) == essence(golden)
+    events = await rig.store.events(job.id)
+    warned = [event.data["message"] for event in events if event.kind == "warning"]
+    assert [words for words in warned if "disk" in words] == [
+        "The disk is full: the run waits, and goes on when there is room.",
+        "There is room on the disk again; the run goes on.",
+    ]
+    assert told([event for event in events if event.kind != "warning"]) == told(golden_events)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert max(Counter(key for key, _ in noted_calls(disk)).values()) == 1, "nothing is paid twice"
+    await rig.database.check_integrity()
+    await rig.database.close()
+
+
+async def test_a_runner_that_is_to_end_on_a_full_disk_ends_and_its_job_goes_on_later(
+    disk: Path, tmp_path: Path
+) -> None:
+    text = story(120, fact_at=90)
+    golden, _, unique = await undisturbed(tmp_path / "golden", text)
+    rig = await Rig.open(disk)
+    job = await rig.submit(text)
+    command = [sys.executable, "-m", "tests.api.rig", str(disk), json.dumps({"delay_s": 0.2})]
+    runner = subprocess.Popen(command, cwd=ROOT)
+    await until(lambda: len(noted_calls(disk)) > 12)
+    filler = fill(disk)
+    await asyncio.sleep(1.5)
+    assert (await rig.find(job)).state is JobState.RUNNING, "polls are answered"
+    runner.terminate()
+    assert await asyncio.to_thread(runner.wait, STOP_S) == 0
+    filler.unlink()
+    runner = subprocess.Popen(command, cwd=ROOT)
+    done = await rig.ended(job)
+    runner.terminate()
+    assert await asyncio.to_thread(runner.wait, 20) == 0
+    assert essence(done) == essence(golden)
+    assert len(noted_calls(disk)) <= unique + 2 * MOST_CALLS
+    await rig.database.check_integrity()
+    await rig.database.close()
 
 
 async def test_a_cancel_asked_for_while_no_runner_lived_is_heard_by_the_next(rig: Rig, spawn: Spawn) -> None:

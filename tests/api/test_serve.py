@@ -185,54 +185,43 @@ async def test_a_stream_goes_on_after_the_gateway_was_killed_without_gap_or_repe
     job_id = post_job(serve.url, story(120, fact_at=90))
     ids: list[int] = []
     kinds: list[str] = []
-    for kill in (True, True, False):
-        goal = len(ids) + 12
-
-        async def read(url: str, *, at_most: int | None) -> None:
-            headers = {"last-event-id": str(ids[-1])} if ids else {}
-            async with (
-                httpx2.AsyncClient(timeout=60) as client,
-                client.stream("GET", f"{url}/v1/jobs/{job_id}/events", headers=headers) as answer,
-            ):
-                assert answer.status_code == 200
-                async for line in answer.aiter_lines():
-                    name, _, value = line.partition(": ")
-                    if name == "id":
-                        ids.append(int(value))
-                    elif name == "event":
-                        kinds.append(value)
-                    if len(ids) == at_most:
-                        await asyncio.to_thread(serve.end, signal.SIGKILL)  # and read on, as a client would
-
-        if kill:
-            with pytest.raises(httpx2.HTTPError):
-                await read(serve.url, at_most=goal)
-            assert len(ids) >= goal
-            serve = start_serve(delay_s=0.0 if len(ids) > 20 else 0.3, port=port)
-        else:
-            await read(serve.url, at_most=None)
+    for _ in range(2):
+        with pytest.raises(httpx2.HTTPError):
+            await follow(serve, job_id, ids, kinds, kill_after=12)
+        serve = start_serve(delay_s=0.3, port=port)
+    assert len(ids) >= 24
+    await follow(serve, job_id, ids, kinds)
     assert ids == list(range(1, len(ids) + 1))
     assert kinds[-1] == "job.completed"
     assert kinds.count("job.started") >= 2
     assert serve.end() == 0
 
 
+async def follow(serve: ServeProcess, job_id: str, ids: list[int], kinds: list[str], *, kill_after: int = 0) -> None:
+    """Read a job's events from where `ids` end, and add to it; after so many kill the server and read on."""
+    headers = {"last-event-id": str(ids[-1])} if ids else {}
+    goal = len(ids) + kill_after
+    async with (
+        httpx2.AsyncClient(timeout=60) as client,
+        client.stream("GET", f"{serve.url}/v1/jobs/{job_id}/events", headers=headers) as answer,
+    ):
+        assert answer.status_code == 200
+        async for line in answer.aiter_lines():
+            name, _, value = line.partition(": ")
+            if name == "id":
+                ids.append(int(value))
+            elif name == "event":
+                kinds.append(value)
+            if kill_after and len(ids) == goal:
+                await asyncio.to_thread(serve.end, signal.SIGKILL)
+
+
 async def test_a_chat_whose_client_does_not_come_back_after_a_kill_is_cancelled(start_serve: StartServe) -> None:
     serve = start_serve(delay_s=20.0, return_s=2.0)
-    body = {"model": "mapreduce", "stream": True, "messages": [{"role": "user", "content": f"{story()}\n\n{QUESTION}"}]}
-    headers = {"content-type": "application/json"}
     with pytest.raises(httpx2.HTTPError):
-        async with (
-            httpx2.AsyncClient(timeout=60) as client,
-            client.stream("POST", f"{serve.url}/v1/chat/completions", json=body, headers=headers) as answer,
-        ):
-            assert answer.status_code == 200, await answer.aread()
-            async for _ in answer.aiter_lines():
-                await until(lambda: len(noted_calls(serve.folder)) > 0)
-                await asyncio.to_thread(serve.end, signal.SIGKILL)
-    in_background = {"question": QUESTION, "text": story()}
+        await chat_until_killed(serve)
     serve = start_serve(delay_s=20.0, return_s=2.0)
-    other = httpx2.post(f"{serve.url}/v1/jobs", json=in_background, timeout=20).json()["id"]
+    other = post_job(serve.url, story())
 
     def states() -> dict[str, str]:
         return {job["id"]: job["state"] for job in httpx2.get(f"{serve.url}/v1/jobs").json()["data"]}
@@ -240,6 +229,21 @@ async def test_a_chat_whose_client_does_not_come_back_after_a_kill_is_cancelled(
     await until(lambda: "cancelled" in states().values())
     assert states()[other] in ("queued", "running"), "a job that waits for nobody goes on"
     assert serve.end() == 0
+
+
+async def chat_until_killed(serve: ServeProcess) -> None:
+    files = {"file": ("story.txt", story().encode()), "purpose": (None, "user_data")}
+    file_id = httpx2.post(f"{serve.url}/v1/files", files=files, timeout=20).json()["id"]
+    messages = [{"role": "user", "content": QUESTION}]
+    body = {"model": "mapreduce", "stream": True, "messages": messages, "longfold": {"file_ids": [file_id]}}
+    async with (
+        httpx2.AsyncClient(timeout=60) as client,
+        client.stream("POST", f"{serve.url}/v1/chat/completions", json=body) as answer,
+    ):
+        assert answer.status_code == 200, await answer.aread()
+        async for _ in answer.aiter_lines():
+            await until(lambda: len(noted_calls(serve.folder)) > 0)
+            await asyncio.to_thread(serve.end, signal.SIGKILL)
 
 
 async def test_an_open_event_stream_does_not_hold_up_the_end(start_serve: StartServe) -> None:

@@ -116,3 +116,26 @@ def test_what_stands_nearest_to_an_answer_goes_first() -> None:
     order = sorted(Stage, key=lambda stage: make_call(stage=stage).priority)
     assert order[-2:] == [Stage.MAP, Stage.GATE]
     assert order.index(Stage.REDUCE) < order.index(Stage.COLLAPSE) < order.index(Stage.MAP)
+
+
+@settings(max_examples=20, deadline=None)
+@given(count=st.integers(1, 150), merged=st.booleans())
+def test_a_model_that_only_repeats_what_it_was_given_cannot_keep_the_collapse_from_ending(
+    count: int, merged: bool
+) -> None:
+    """The fault of 07-reliability: nothing gets shorter by the model's doing, whether it says so or not."""
+    tokenizer = make_tokenizer()
+
+    def echoing(call: Call, times: int) -> Reply:
+        whole = tokenizer.decode(call.prompt.token_ids)
+        numbers = list(range(1, count + 1)) if merged else []
+        return Reply(text=json.dumps({"findings": numbers, "rationale": whole, "answer": whole, "confidence": 5}))
+
+    collapse, model = make_collapse(echoing, count)
+    result = asyncio.run(collapse_findings(stream(make_finding(i) for i in range(count)), collapse))
+    assert result
+    assert sum(collapse.size_tokens(finding) for finding in result) <= collapse.reduce_room_tokens()
+    covered = [index for finding in result for index in finding.chunk_indices]
+    assert len(covered) + collapse.dropped >= count
+    assert covered == sorted(set(covered))
+    assert len(model.calls) <= 2 * count
