@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, judge_finding
 from pipeline.chunk_account import ChunkAccount
 from pipeline.document import Document
 from pipeline.errors import QuestionTooLong
 from pipeline.events import Split
 from pipeline.finding import Finding
 from pipeline.gather_context import context_tokens, gather_context
-from pipeline.map_chunks import judge_finding
 from pipeline.meter import Meter
 from pipeline.prompt import PromptTemplate
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import Chunk, split_document
 from pipeline.state_json import State
 from pipeline.steps import Steps

@@ -14,7 +14,7 @@ from pipeline.begin_run import Run, begin_run
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import StateInvalid
 from pipeline.finding import Alignment, Evidence, Finding, Findings
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.running_notes import Notes
 from pipeline.scripted_model import ScriptedModel, seeded_script
 from pipeline.state_json import parts, read_state, write_state
