@@ -85,7 +85,7 @@ class MapReduce:
             chunks=len(run.chunks),
             dispatcher=run.meter,
             resources=resources,
-            step=lambda findings: run.steps.take_streamed("collapse", findings, run),
+            step=lambda findings: run.steps.take_streamed("collapse", findings),
         )
         collapse.reduce_room_tokens()  # a context too small for the last stage is found before the first call
         reading = Reading(
