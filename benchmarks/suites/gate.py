@@ -26,12 +26,14 @@ from benchmarks.question_set import BenchDocument, BenchItem
 from benchmarks.results_file import Row, made_by
 from benchmarks.statistics import mean_estimate, wilson_low
 from pipeline.begin_run import choose_task
+from pipeline.calibrate import GateSettings
+from pipeline.complete_parsed import yes_score
 from pipeline.document import Document, Span
-from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, yes_score
+from pipeline.gate_chunks import gate_call, keep_chunks
 from pipeline.map_chunks import map_call
 from pipeline.model import Call, CallFailed, Completion, Outcome
 from pipeline.rank_chunks import score_words
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.split_document import Chunk, split_document
 from pipeline.tasks import load_task
 

@@ -18,7 +18,8 @@ from benchmarks.results_file import Row
 from benchmarks.score import holds, is_quoted, normalise
 from benchmarks.statistics import mean_estimate
 from pipeline.document import Document
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 
 
 async def run(bench: Bench) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from serving.api.job_objects import JobDocument, place_documents
 from serving.api.job_text import JobText
-from serving.jobs.job import DocumentRef, Job
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import Job
 
 
 async def cite(job: Job, texts: JobText) -> list[dict[str, Any]]:

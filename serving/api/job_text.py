@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from serving.jobs.job import DocumentRef
+from serving.jobs.document_ref import DocumentRef
 
 if TYPE_CHECKING:
     from serving.jobs.file_store import FileStore

@@ -28,9 +28,8 @@ from benchmarks.statistics import (
     wilson_low,
 )
 from benchmarks.suites import SUITES
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
-from pipeline.gate_chunks import GateSettings
 
 HEADER = {"suite": "gate", "model": {"name": "m"}, "settings": {"seed": 1}}
 
