@@ -9,14 +9,14 @@ import statistics
 from collections.abc import Sequence
 from itertools import product
 
-from benchmarks.bench import Bench, Options, Suite, take_turns
-from benchmarks.heat_map import Panel, draw_panels
-from benchmarks.measured_run import MeasuredRun, measure_run, quoted_spans
-from benchmarks.needle_documents import NeedleDocument, make_needle_document
-from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row
-from benchmarks.score import holds, is_quoted, normalise
-from benchmarks.statistics import mean_estimate
+from benchmarks.data.needles import NeedleDocument, make_needle_document
+from benchmarks.data.score import holds, is_quoted, normalise
+from benchmarks.harness.measure import MeasuredRun, measure_run, quoted_spans
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row
+from benchmarks.harness.statistics import mean_estimate
+from benchmarks.harness.suite import Bench, Options, Suite, take_turns
+from benchmarks.report.heat_map import Panel, draw_panels
 from pipeline.document import Document
 from pipeline.run import Request, Resources
 
