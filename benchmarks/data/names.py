@@ -44,7 +44,7 @@ class Value:
 
     text: str
     accepted: tuple[str, ...]
-    """After `score.normalise` each is looked for in the answer; the shortest must be unique in the document."""
+    """After `patterns.normalise` each is looked for in the answer; the shortest must be unique in the document."""
 
 
 class Inventor:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from benchmarks.data.facts_english import ENGLISH
 from benchmarks.data.haystack import draw_english
 from benchmarks.data.names import Inventor, Value
+from benchmarks.data.patterns import normalise
 from benchmarks.data.plant import Plant
 from benchmarks.data.question_set import weave
-from benchmarks.data.score import normalise
 from pipeline.document import Span
 
 

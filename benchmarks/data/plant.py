@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from benchmarks.data.facts import Attribute, Domain, Language
+from benchmarks.data.items import Kind
 from benchmarks.data.names import Inventor, Value
-from benchmarks.data.score import all_of
-
-if TYPE_CHECKING:
-    from benchmarks.data.question_set import Kind
+from benchmarks.data.patterns import all_of
 
 Role = Literal["states", "links", "conflicts"]
 

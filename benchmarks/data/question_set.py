@@ -12,63 +12,25 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 from benchmarks.data import haystack
 from benchmarks.data.facts import Language
 from benchmarks.data.facts_chinese import CHINESE, ChineseInventor, draw_chinese
 from benchmarks.data.facts_english import ENGLISH
+from benchmarks.data.items import KINDS, BenchDocument, BenchItem, Kind
 from benchmarks.data.names import Inventor
+from benchmarks.data.patterns import normalise
 from benchmarks.data.plant import Plant, PlantedQuestion, plant
 from benchmarks.data.real_questions import RealQuestion, answerable
-from benchmarks.data.score import normalise
 from pipeline.document import Span
 from pipeline.errors import UnknownName
-
-Kind = Literal["lookup", "absent", "two_hop", "conflict", "aggregation"]
-KINDS: tuple[Kind, ...] = ("lookup", "two_hop", "conflict", "aggregation", "absent")
 
 MIX: tuple[str, ...] = (
     "lookup", "absent", "real", "two_hop", "conflict", "lookup",
     "absent", "real", "conflict", "two_hop", "lookup", "lookup",
 )  # fmt: skip
 """Of twelve: six single facts (two of the real text), two each of absent, two-hop and conflicting ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchItem:
-    """One question on one document."""
-
-    id: str
-    question: str
-    kind: Kind
-    accepted: tuple[str, ...]
-    """Any of them in the answer makes it right; see `score.REGEX`. Empty for an absent fact."""
-    rejected: tuple[str, ...]
-    """Any of them in the answer makes it wrong: values of distractors, hearsay, superseded statements."""
-    spans: tuple[Span, ...]
-    """Each sentence that states the answer or a part of it; empty for an absent fact."""
-    link_spans: tuple[Span, ...] = ()
-    """Of a two-hop question: the sentence that leads to the entity."""
-    conflict_spans: tuple[Span, ...] = ()
-    """Sentences that say something else with less support."""
-    language: str
-    seed: int
-    from_real_text: bool = False
-    """True if the haystack itself states the answer, which may then occur elsewhere in another sense."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchDocument:
-    """One text and the questions on it."""
-
-    name: str
-    text: str
-    items: tuple[BenchItem, ...]
-    language: str
-    synthetic: bool
-    """True if the haystack is generated too, because no Python installation has such text."""
 
 
 def make_documents(
@@ -90,11 +52,6 @@ def make_documents(
         _make_document(seed, number, languages[number % len(languages)], tokens_per_document, wanted)
         for number in range(documents)
     ]
-
-
-def document_of(item_id: str) -> str:
-    """What the items of one document share: their ids are that and a number."""
-    return item_id.rpartition("-")[0]
 
 
 def _make_document(seed: int, number: int, code: str, tokens: int, wanted: tuple[str, ...]) -> BenchDocument:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from benchmarks.data.haystack import Piece, language_reference
-from benchmarks.data.score import REGEX
+from benchmarks.data.patterns import REGEX
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.data.question_set import document_of
+from benchmarks.data.items import document_of
 from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import auroc, calibration_error, fit_logistic
 from benchmarks.harness.variants import COLLECT

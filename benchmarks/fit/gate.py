@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.data.question_set import document_of
+from benchmarks.data.items import document_of
 from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import auc
 from pipeline.gate_chunks import GateSettings, keep_chunks, relevance

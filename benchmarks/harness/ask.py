@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.data.question_set import BenchDocument, BenchItem
+from benchmarks.data.items import BenchDocument, BenchItem
 from benchmarks.data.score import score_answer, states_answer
 from benchmarks.harness.measure import MeasuredRun, measure_run, quoted_spans
 from benchmarks.harness.progress_bar import show_progress

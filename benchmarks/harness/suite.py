@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from benchmarks.data.question_set import MIX, BenchDocument, BenchItem, make_documents
+from benchmarks.data.items import BenchDocument, BenchItem
+from benchmarks.data.question_set import MIX, make_documents
 from benchmarks.harness.results import ResultsFile, Row
-from pipeline.run import Resources
+from benchmarks.systems.model import BenchModel, Served
 from pipeline.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from benchmarks.systems.model import BenchModel
-
 
 Way = TypeVar("Way")
 
@@ -59,16 +56,6 @@ class Options:
         """As they come back from a results file. A folder is left out: rows name their file by its hash."""
         kept = {name: value for name, value in asdict(self).items() if name not in ("model", "data")}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A model that answers, and what a run needs to use it."""
-
-    resources: Resources
-    """Without a journal: every call is computed, so times mean something."""
-    remembering: Resources
-    """Calls that were completed before are answered from the benchmarks' own journal."""
 
 
 class Serve(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.data.question_set import KINDS
+from benchmarks.data.items import KINDS
 from benchmarks.harness.pairs import METRICS, difference, pair_rows
 from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import auroc, calibration_error, mean_estimate

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from benchmarks.data.question_set import BenchDocument, BenchItem
+from benchmarks.data.items import BenchDocument, BenchItem
 from benchmarks.fit.gate import (
     LEXICAL_NATS,
     Fit,
@@ -23,8 +23,9 @@ from benchmarks.fit.gate import (
 from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import mean_estimate, wilson_low
-from benchmarks.harness.suite import Bench, Options, Served, Suite, task_name
+from benchmarks.harness.suite import Bench, Options, Suite, task_name
 from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.systems.model import Served
 from pipeline.begin_run import choose_task
 from pipeline.document import Document, Span
 from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, yes_score

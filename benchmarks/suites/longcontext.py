@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.data.question_set import BenchDocument, BenchItem, make_documents
+from benchmarks.data.items import BenchDocument, BenchItem
+from benchmarks.data.question_set import make_documents
 from benchmarks.data.score import score_answer
 from benchmarks.harness.measure import MeasuredRun, measure_run
 from benchmarks.harness.process_watch import cpu_meter, watch_devices, watch_memory

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import product
 
 from benchmarks.data.needles import NeedleDocument, make_needle_document
-from benchmarks.data.score import holds, is_quoted, normalise
+from benchmarks.data.patterns import holds, normalise
+from benchmarks.data.score import is_quoted
 from benchmarks.harness.measure import MeasuredRun, measure_run, quoted_spans
 from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row

@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.data.question_set import BenchDocument, BenchItem
+from benchmarks.data.items import BenchDocument, BenchItem
 from benchmarks.data.score import score_prose
 from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row
 from benchmarks.harness.suite import Bench, Options, Suite, take_turns
 from benchmarks.report.answers import difference_lines, group_rows, right_of, right_panel
 from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
-from benchmarks.systems.gateway import serve_gateway
+from benchmarks.systems.serve_gateway import serve_gateway
 from pipeline.errors import LongfoldError, UnknownName
 
 if TYPE_CHECKING:  # clients are libraries that only development installs

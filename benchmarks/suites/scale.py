@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.data.question_set import BenchDocument, make_documents
+from benchmarks.data.items import BenchDocument
+from benchmarks.data.question_set import make_documents
 from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row, read_results, scored
 from benchmarks.harness.suite import Bench, Options, Suite

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.systems.model import BenchModel
 from pipeline.errors import InternalError
 from serving.settings import PREFIX
 
@@ -23,8 +20,6 @@ LISTEN_S = 600.0
 _ROOT = Path(__file__).parents[2]
 _LOG = "gateway.log"
 _LISTENS = "listens on "
-_PASSED_ON = ("kv_cache_gib", "replicas", "tensor_parallel", "ray_address", "ray_auth")
-"""Settings of the one who measures that say how the model is served."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +58,6 @@ def run_gateway(command: Sequence[str], folder: Path, **settings: object) -> Ite
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-@contextmanager
-def serve_gateway(model: BenchModel, folder: Path, **settings: Any) -> Iterator[GatewayProcess]:
-    """The real thing: gateway, runner, Ray and engine, with an empty journal. The scripted model has no Ray."""
-    settings |= {"context_tokens": model.context_tokens}
-    if model.opened is None:
-        from benchmarks.systems.scripted_service import scripted_service
-
-        with scripted_service(folder, **settings) as service:
-            yield service
-        return
-    settings |= {name: getattr(model.settings, name) for name in _PASSED_ON}
-    command = [sys.executable, "-m", "serving", "serve"]
-    with run_gateway(command, folder, model=model.opened.profile.path, **settings) as gateway:
-        yield gateway
 
 
 def _environment(folder: Path, settings: Mapping[str, object]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
-from benchmarks.systems.peers import ABSENT
+from benchmarks.data.score import ABSENT
 from pipeline.group_neighbours import greedy_groups
 
 TOKEN_MAX = 1000

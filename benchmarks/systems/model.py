@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness.suite import Served
 from benchmarks.systems.byte_tokenizer import byte_tokenizer
 from benchmarks.systems.random_model import RANDOM, make_random_model, with_random_weights
 from pipeline.calibrate import Calibration
@@ -33,6 +32,16 @@ SCRIPTED = "scripted"
 """A model name for trying the suites themselves: no engine, computed outputs, meaningless scores."""
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model that answers, and what a run needs to use it."""
+
+    resources: Resources
+    """Without a journal: every call is computed, so times mean something."""
+    remembering: Resources
+    """Calls that were completed before are answered from the benchmarks' own journal."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.data.question_set import BenchDocument
+from benchmarks.data.items import BenchDocument
 from pipeline.chat import chat_call
 from pipeline.errors import ContextTooSmall, OutOfMemory
 from pipeline.model import Call

@@ -14,7 +14,8 @@ from typing import Any
 import httpx2
 import openai
 
-from benchmarks.data.question_set import BenchDocument
+from benchmarks.data.items import BenchDocument
+from benchmarks.data.score import ABSENT
 from benchmarks.systems.gateway_client import check
 from pipeline.document import Document
 from pipeline.errors import InternalError, SettingInvalid
@@ -27,7 +28,6 @@ OUTPUT_TOKENS = 512
 CONCURRENCY = 32
 """Calls of a peer at once: what our dispatcher has in flight for one replica, two tasks of 16."""
 CALL_S = 3600.0
-ABSENT = "Not in the document."
 LANGGRAPH, TRUNCATED = "langgraph", "truncated"
 _TRUNCATED = (
     "Here is a document.\n\n{text}\n\nQuestion: {question}\n"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.data.needles import make_needle_document
-from benchmarks.data.score import holds, normalise
+from benchmarks.data.patterns import holds, normalise
 from benchmarks.report.heat_map import Panel, draw_panels
 
 

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from benchmarks.data.question_set import BenchItem, make_documents
+from benchmarks.data.items import BenchItem
+from benchmarks.data.question_set import make_documents
 from benchmarks.data.score import score_prose
 from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
 from benchmarks.suites.peers import SUITE, WAYS

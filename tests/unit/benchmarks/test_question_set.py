@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.data.question_set import BenchDocument, BenchItem, make_documents
+from benchmarks.data.items import BenchDocument, BenchItem
+from benchmarks.data.patterns import all_of, holds, normalise
+from benchmarks.data.question_set import make_documents
 from benchmarks.data.real_questions import answerable
-from benchmarks.data.score import all_of, holds, normalise, score_answer, states_answer
+from benchmarks.data.score import score_answer, states_answer
 from pipeline.document import Span
 from pipeline.errors import UnknownName
 
