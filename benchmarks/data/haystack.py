@@ -8,9 +8,14 @@ import importlib
 import inspect
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pydoc_data.topics import topics
 from types import ModuleType
+
+import pydantic.dataclasses
+
+from benchmarks.data.facts import STRICT, Texts, read_toml
 
 _MODULES = (
     "argparse ast asyncio.tasks calendar codecs collections configparser contextlib csv dataclasses difflib doctest "
@@ -33,6 +38,20 @@ class Piece:
 
     def chars(self) -> int:
         return sum(len(paragraph) + 2 for paragraph in self.paragraphs)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _Filler:
+    """Sentences to generate, for a language in which no Python installation has prose."""
+
+    sentences: Texts
+    """A slot takes any of its `words`."""
+    words: Mapping[str, Texts]
+
+
+@functools.cache
+def _chinese_filler() -> _Filler:
+    return read_toml("chinese_filler.toml", _Filler)
 
 
 @functools.cache
@@ -66,6 +85,23 @@ def draw_english(source: random.Random, chars: int, first: list[Piece]) -> list[
         position += 1
     source.shuffle(drawn)
     return drawn
+
+
+def draw_chinese(source: random.Random, chars: int) -> list[str]:
+    """Paragraphs of generated sentences about nothing in particular, together about `chars` long."""
+    filler = _chinese_filler()
+
+    def sentence() -> str:
+        pattern = source.choice(filler.sentences)
+        return re.sub(r"{(\w+)}", lambda slot: source.choice(filler.words[slot[1]]), pattern)
+
+    paragraphs: list[str] = []
+    total = 0
+    while total < chars:
+        paragraph = "".join(sentence() for _ in range(source.randrange(3, 8)))
+        paragraphs.append(paragraph)
+        total += len(paragraph) + 2
+    return paragraphs
 
 
 def _shorten(piece: Piece, chars: int) -> Piece:

@@ -1,41 +1,57 @@
-# ruff: noqa: E501, SIM905 (word lists)
 """Names and figures that no model has read, each used at most once in a document."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import cache
 
-_FIRST_NAMES = (
-    "Adela Anselm Astrid Bastian Beatrix Bruno Cecily Clemens Dagmar Damian Edda Emeric Farida Felix Greta Gustav "
-    "Hanne Hector Ida Ignace Jolanta Joris Katrin Konrad Leonie Ludo Mahala Matthias Nadia Nestor Odile Oskar "
-    "Petra Quentin Rosalind Ruben Selma Stellan Tamsin Tobias Ulrike Valentin Wanda Xavier Yvette Zeno"
-).split()
-_SURNAME_STARTS = (
-    "Bal Bor Bram Cal Car Corv Dal Dorn Drav Ebb Eld Fal Farn Fenn Gald Garr Grim Hal Harv Helm Ing Jarr Kel Kolv "
-    "Lam Lorn Mald Marv Nev Nord Orl Ost Pell Prav Quel Rad Rost Sarn Skel Sorv Tarn Thal Ulv Vald Vorn Wend Wulf Yarr Zell"
-).split()
-_SURNAME_ENDS = (
-    "aker ander atti berg bury dale dott egaard elius enko erby etzky hage holm idge ingsen iros lund mark marsh mire "
-    "nagel oviak quist rath rell ridge skold stad steyn stone ström tarn thorpe ulin vary vik wick worth"
-).split()
-_PLACE_STARTS = (
-    "Alder Ash Birk Black Brack Cinder Clay Cop Crane Dun Ember Flint Fox Gorse Gray Hazel Heron Iron Juniper Kestrel "
-    "Lark Marl Mistle Moss Nettle Otter Peat Quarry Raven Reed Rook Sable Salt Slate Sorrel Swan Thistle Vetch Willow Yew"
-).split()
-_PLACE_ENDS = (
-    "bourne bridge cliffe combe cross den fell field fleet ford gate ham haven hurst ley mere minster mouth ness pool "
-    "reach rigg scar shaw sluice staple stead stoke thwaite toft wade wharf"
-).split()
-_SHIP_WORDS = "Amber Brazen Copper Distant Early Faithful Gallant Hollow Idle Kindly Lasting Merry Northern Patient Quiet Steady".split()
-_SHIP_NOUNS = "Anvil Bittern Compass Curlew Dunlin Fathom Gannet Hourglass Kite Lantern Marten Osprey Plover Sextant Shearwater Tern".split()
-_SOFTWARE_STARTS = "Arbo Calyx Deni Fero Gliss Hexa Junto Kelpo Lumi Mica Nebu Orbi Pavo Quilla Runa Sprig Tavo Umbra Vexo Zephi".split()
-_SOFTWARE_ENDS = (
-    "base cast chain dex flow grid loom mesh pack path queue ron stack store sync tide trace vault wire works".split()
-)
-_FIRM_ENDS = ("and Sons", "Works", "Brothers", "Partners", "Holdings", "Guild")
-_MONTHS = "January February March April May June July August September October November December".split()
+from pydantic.dataclasses import dataclass
+
+from benchmarks.data.facts import STRICT, Texts, read_toml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _English:
+    first_names: Texts
+    surname_starts: Texts
+    surname_ends: Texts
+    place_starts: Texts
+    place_ends: Texts
+    ship_words: Texts
+    ship_nouns: Texts
+    software_starts: Texts
+    software_ends: Texts
+    firm_ends: Texts
+    months: Texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _Chinese:
+    """Of single characters."""
+
+    surnames: str
+    given: str
+    place_starts: str
+    place_middles: str
+    place_ends: str
+    ship_words: str
+    ship_nouns: str
+    software_words: str
+    software_nouns: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class _Names:
+    """The file `names.toml`."""
+
+    english: _English
+    chinese: _Chinese
+
+
+@cache
+def _names() -> _Names:
+    return read_toml("names.toml", _Names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +82,20 @@ class Inventor:
                 return drawn
         raise ValueError("too many facts for one document: the names have run out")
 
+    def _join(self, *parts: Sequence[str], between: str = "") -> str:
+        return self._fresh(lambda: between.join(self._random.choice(part) for part in parts))
+
     def surname(self) -> str:
-        return self._fresh(lambda: self._random.choice(_SURNAME_STARTS) + self._random.choice(_SURNAME_ENDS))
+        return self._join(_names().english.surname_starts, _names().english.surname_ends)
 
     def place_name(self) -> str:
-        return self._fresh(lambda: self._random.choice(_PLACE_STARTS) + self._random.choice(_PLACE_ENDS))
+        return self._join(_names().english.place_starts, _names().english.place_ends)
 
     def ship_name(self) -> str:
-        return self._fresh(lambda: f"{self._random.choice(_SHIP_WORDS)} {self._random.choice(_SHIP_NOUNS)}")
+        return self._join(_names().english.ship_words, _names().english.ship_nouns, between=" ")
 
     def software_name(self) -> str:
-        return self._fresh(lambda: self._random.choice(_SOFTWARE_STARTS) + self._random.choice(_SOFTWARE_ENDS))
+        return self._join(_names().english.software_starts, _names().english.software_ends)
 
     def number(self, low: int, high: int) -> int:
         """A number that no other number of the document equals; years of `date` lie between the ranges in use."""
@@ -117,7 +136,7 @@ class Inventor:
 
     def person(self) -> Value:
         surname = self.surname()
-        return Value(text=f"{self._random.choice(_FIRST_NAMES)} {surname}", accepted=(surname,))
+        return Value(text=f"{self._random.choice(_names().english.first_names)} {surname}", accepted=(surname,))
 
     def place(self) -> Value:
         name = self.place_name()
@@ -125,17 +144,16 @@ class Inventor:
 
     def firm(self) -> Value:
         name = self.surname()
-        return Value(text=f"{name} {self._random.choice(_FIRM_ENDS)}", accepted=(name,))
+        return Value(text=f"{name} {self._random.choice(_names().english.firm_ends)}", accepted=(name,))
 
     def date(self) -> Value:
         """Days after the 12th: 13/5 and 5/13 then mean the same. The year alone would repeat."""
+        months, source = _names().english.months, self._random
         written = self._fresh(
-            lambda: (
-                f"{self._random.randrange(13, 29)} {self._random.choice(_MONTHS)} {self._random.randrange(2031, 2079)}"
-            )
+            lambda: f"{source.randrange(13, 29)} {source.choice(months)} {source.randrange(2031, 2079)}"
         )
         day, month, year = written.split()
-        number = _MONTHS.index(month) + 1
+        number = months.index(month) + 1
         return Value(
             text=written,
             accepted=(
@@ -154,3 +172,44 @@ class Inventor:
             lambda: f"{self._random.randrange(5, 40)}.{self._random.randrange(11, 60)}.{self._random.randrange(11, 60)}"
         )
         return Value(text=f"version {written}", accepted=(written,))
+
+
+class ChineseInventor(Inventor):
+    """Draws Chinese names and figures."""
+
+    def surname(self) -> str:
+        names = _names().chinese
+        return self._fresh(lambda: self._random.choice(names.surnames) + "".join(self._random.sample(names.given, 2)))
+
+    def place_name(self) -> str:
+        names = _names().chinese
+        return self._join(names.place_starts, names.place_middles, names.place_ends)
+
+    def ship_name(self) -> str:
+        return self._join(_names().chinese.ship_words, _names().chinese.ship_nouns)
+
+    def software_name(self) -> str:
+        return self._join(_names().chinese.software_words, _names().chinese.software_nouns)
+
+    def quantity(self, size: str, unit: str) -> Value:
+        value = super().quantity(size, unit)
+        return Value(text=value.accepted[0] + unit, accepted=value.accepted)
+
+    def person(self) -> Value:
+        name = self.surname()
+        return Value(text=name, accepted=(name,))
+
+    def firm(self) -> Value:
+        given = _names().chinese.given
+        name = self.place_name()[:2] + self._fresh(lambda: "".join(self._random.sample(given, 2)))
+        return Value(text=f"{name}公司", accepted=(name,))
+
+    def date(self) -> Value:
+        ranges = ((2031, 2079), (1, 13), (13, 29))
+        written = self._fresh(lambda: "{}年{}月{}日".format(*(self._random.randrange(*limits) for limits in ranges)))
+        year, month, day = (int(part) for part in written.replace("年", " ").replace("月", " ").rstrip("日").split())
+        return Value(text=written, accepted=(written, f"{year} {month:02} {day}", f"{year}年{month:02}月{day}日"))
+
+    def version(self) -> Value:
+        written = super().version().accepted[0]
+        return Value(text=f"{written}版", accepted=(written,))

@@ -8,7 +8,7 @@ import random
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from benchmarks.data.facts_english import ENGLISH
+from benchmarks.data.facts import load_language
 from benchmarks.data.haystack import draw_english
 from benchmarks.data.names import Inventor, Value
 from benchmarks.data.patterns import normalise
@@ -57,20 +57,22 @@ def make_needle_document(seed: int, tokens: int, depth: int, needles: int, repea
 @functools.lru_cache(maxsize=1)
 def _haystack(seed: int, tokens: int) -> tuple[tuple[str, ...], str]:
     """Paragraphs, and their normalised text. Python's documentation repeats itself beyond about 250K tokens."""
-    pieces = draw_english(random.Random(f"{seed}/haystack/{tokens}"), int(tokens * ENGLISH.chars_per_token), [])
+    chars = int(tokens * load_language("en").chars_per_token)
+    pieces = draw_english(random.Random(f"{seed}/haystack/{tokens}"), chars, [])
     paragraphs = tuple(paragraph for piece in pieces for paragraph in piece.paragraphs)
     return paragraphs, normalise("\n".join(paragraphs))
 
 
 def _draw_question(source: random.Random, inventor: Inventor, needles: int) -> tuple[str, tuple[str, ...], str]:
     """Question, statements about its entity with a slot for the value, and the value's kind."""
-    domains = {domain.name: domain for domain in ENGLISH.domains}
+    english = load_language("en")
+    domains = {domain.name: domain for domain in english.domains}
     if needles == 1:
-        domain = source.choice(ENGLISH.domains)
+        domain = source.choice(english.domains)
         attribute = source.choice(domain.attributes)
         question, statements, kind = source.choice(attribute.questions), attribute.statements, attribute.value_kind
     else:
-        collection = source.choice([one for one in ENGLISH.collections if one.which])
+        collection = source.choice([one for one in english.collections if one.which])
         domain = domains[collection.domain]
         question, statements, kind = collection.which, collection.statements, collection.value_kind
     entity = inventor.entity(domain.entity)
@@ -78,8 +80,9 @@ def _draw_question(source: random.Random, inventor: Inventor, needles: int) -> t
 
 
 def _plant(statement: str, value: Value) -> Plant:
+    english = load_language("en")
     clause = statement.format(v=value.text)
-    return Plant(ENGLISH.space, text=clause[0].upper() + clause[1:] + ENGLISH.full_stop)
+    return Plant(english.space, text=clause[0].upper() + clause[1:] + english.full_stop)
 
 
 def _gap(paragraphs: tuple[str, ...], share: float) -> int:

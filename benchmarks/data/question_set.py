@@ -15,11 +15,9 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from benchmarks.data import haystack
-from benchmarks.data.facts import Language
-from benchmarks.data.facts_chinese import CHINESE, ChineseInventor, draw_chinese
-from benchmarks.data.facts_english import ENGLISH
+from benchmarks.data.facts import Language, load_language
 from benchmarks.data.items import KINDS, BenchDocument, BenchItem, Kind
-from benchmarks.data.names import Inventor
+from benchmarks.data.names import ChineseInventor, Inventor
 from benchmarks.data.patterns import normalise
 from benchmarks.data.plant import Plant, PlantedQuestion, plant
 from benchmarks.data.real_questions import RealQuestion, answerable
@@ -56,7 +54,7 @@ def make_documents(
 
 def _make_document(seed: int, number: int, code: str, tokens: int, wanted: tuple[str, ...]) -> BenchDocument:
     source = random.Random(f"{seed}/{number}")
-    language = CHINESE if code == "zh" else ENGLISH
+    language = load_language(code)
     kinds = list(wanted)
     source.shuffle(kinds)
     chars = max(1_000, int(tokens * language.chars_per_token) - len(wanted) * 500 * (1 if code == "en" else 0))
@@ -76,8 +74,8 @@ def _make_document(seed: int, number: int, code: str, tokens: int, wanted: tuple
 def _draw_paragraphs(
     source: random.Random, language: Language, chars: int, real_count: int
 ) -> tuple[list[str], list[RealQuestion]]:
-    if language is CHINESE:
-        return draw_chinese(source, chars), []
+    if language.code == "zh":
+        return haystack.draw_chinese(source, chars), []
     answers = answerable()
     real = source.sample(sorted(answers, key=lambda question: question.question), min(real_count, len(answers)))
     first: list[haystack.Piece] = []

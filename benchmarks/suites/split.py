@@ -7,8 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.data.facts_chinese import draw_chinese
-from benchmarks.data.haystack import draw_english
+from benchmarks.data.haystack import draw_chinese, draw_english
 from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import growth_exponent, spread
