@@ -58,7 +58,10 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def mean_estimate(values: Sequence[float], seed: int = 0) -> Estimate:
-    """The mean, with a bootstrap over the values. nan if there are none."""
+    """The mean, with a bootstrap over the values. nan if there are none.
+
+    Drawn here and not by `scipy.stats.bootstrap`: other draws would move the intervals that are published.
+    """
     if not values:
         return Estimate(value=math.nan, low=math.nan, high=math.nan, count=0)
     array = np.asarray(values, dtype=float)
@@ -104,31 +107,31 @@ def wilson_low(successes: int, trials: int) -> float:
     """Lower end of the 95 % interval of a share; says what "all of 40" is worth."""
     if trials == 0:
         return math.nan
-    z = 1.96
-    share = successes / trials
-    centre = share + z * z / (2 * trials)
-    margin = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return (centre - margin) / (1 + z * z / trials)
+    from scipy.stats import binomtest
+
+    return float(binomtest(successes, trials).proportion_ci(method="wilson").low)
 
 
 def fit_logistic(features: Floats, right: Sequence[bool], l2: float = 1.0) -> Floats:
-    """Weights of a logistic regression, the intercept first and not shrunk (Newton's method).
+    """Weights of a logistic regression, the intercept first and not shrunk.
 
     `l2` is in units of one observation on standardised features: with few data the weights stay small.
     """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     scale = np.where(features.std(axis=0) > 0, features.std(axis=0), 1.0)
     design = np.column_stack([np.ones(len(features)), features / scale])
     target = np.asarray(right, dtype=float)
-    penalty = l2 * np.diag([1e-6, *([1.0] * features.shape[1])])
-    weights = np.zeros(design.shape[1])
-    for _ in range(50):
-        predicted = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
-        gradient = design.T @ (predicted - target) + penalty @ weights
-        curvature = (design.T * (predicted * (1 - predicted))) @ design + penalty
-        step = np.linalg.solve(curvature + 1e-9 * np.eye(len(weights)), gradient)
-        weights -= np.clip(step, -2, 2)
-        if float(np.abs(step).max()) < 1e-8:
-            break
+    penalty = np.array([1e-6, *([l2] * features.shape[1])])
+
+    def loss_and_gradient(weights: Floats) -> tuple[float, Floats]:
+        score = design @ weights
+        loss = np.logaddexp(0, score).sum() - target @ score + (penalty * weights**2).sum() / 2
+        return float(loss), design.T @ (expit(score) - target) + penalty * weights
+
+    start = np.zeros(design.shape[1])
+    weights: Floats = minimize(loss_and_gradient, start, jac=True, method="BFGS", options={"gtol": 1e-8}).x
     weights[1:] /= scale
     return weights
 

@@ -10,7 +10,7 @@ from benchmarks.harness.pairs import METRICS, difference, pair_rows
 from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import auroc, calibration_error, mean_estimate
 from benchmarks.harness.variants import COLLECT
-from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
 
 Groups = Mapping[str, Sequence[Row]]
 

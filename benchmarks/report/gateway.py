@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.results import Row
-from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
 
 
 def report_gateway(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:

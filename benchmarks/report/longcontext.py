@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from benchmarks.harness.results import Row
-from benchmarks.report.line_chart import Line, draw_lines
+from benchmarks.report.charts import Line, draw_lines
 
 QUESTIONS = (1, 5, 20)
 """Per document, as in the report."""

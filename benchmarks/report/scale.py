@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.harness.results import Row
-from benchmarks.report.line_chart import Line, draw_lines
+from benchmarks.report.charts import Line, draw_lines
 
 _HEAD = (
     f"{'load':10} {'speed':>6} {'replicas':>9} {'calls':>8} {'calls/s':>9} {'idle':>6} {'tail s':>8} "

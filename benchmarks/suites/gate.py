@@ -24,7 +24,7 @@ from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import mean_estimate, wilson_low
 from benchmarks.harness.suite import Bench, Options, Suite, task_name
-from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
 from benchmarks.systems.model import Served
 from pipeline.begin_run import choose_task
 from pipeline.document import Document, Span

@@ -24,7 +24,7 @@ from benchmarks.infinitebench.generate import GENERATORS
 from benchmarks.infinitebench.records import HUB_DATASET, Record, count_records, question_of, read_records
 from benchmarks.infinitebench.summary import score_row, summary_lines, task_label
 from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, SCORERS, InfTask, find_task
-from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
 from pipeline.document import Document
 from pipeline.errors import CallerError
 from pipeline.run import Request, Resources

@@ -22,7 +22,7 @@ from benchmarks.data.question_set import make_documents
 from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row
 from benchmarks.harness.suite import Bench, Options, Suite
-from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
 from benchmarks.systems.gateway import GatewayProcess
 from benchmarks.systems.guidellm import COMMAND, OUTPUT_TOKENS, find_guidellm, guidellm_command, run_guidellm
 from benchmarks.systems.serve_gateway import serve_gateway

@@ -17,7 +17,7 @@ from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import mean_estimate
 from benchmarks.harness.suite import Bench, Options, Suite, take_turns
-from benchmarks.report.heat_map import Panel, draw_panels
+from benchmarks.report.charts import Grid, draw_grids
 from pipeline.document import Document
 from pipeline.run import Request, Resources
 
@@ -118,10 +118,10 @@ def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
         for what in ("facts", "evidence")
     ]
     title = f"{header['model']['name']}, {header['settings']['needles']} needle(s), commit {header['commit'][:12]}"
-    return draw_panels(title, panels, "tokens (approximate)", "depth")
+    return draw_grids(title, panels, "tokens (approximate)", "depth")
 
 
-def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Panel:
+def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Grid:
     lengths, depths = header["settings"]["lengths"], header["settings"]["depths"]
     cells = {
         (_thousands(length), f"{depth} %"): [
@@ -129,7 +129,7 @@ def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Panel:
         ]
         for length, depth in product(lengths, depths)
     }
-    return Panel(
+    return Grid(
         title=title,
         columns=[_thousands(length) for length in lengths],
         rows=[f"{depth} %" for depth in depths],
@@ -137,7 +137,7 @@ def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Panel:
     )
 
 
-def _table(panel: Panel) -> list[str]:
+def _table(panel: Grid) -> list[str]:
     lines = [f"{'depth':>6} " + " ".join(f"{column:>6}" for column in panel.columns)]
     for row in panel.rows:
         values = [panel.values.get((column, row)) for column in panel.columns]

@@ -21,7 +21,7 @@ from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row
 from benchmarks.harness.suite import Bench, Options, Suite, take_turns
 from benchmarks.report.answers import difference_lines, group_rows, right_of, right_panel
-from benchmarks.report.bar_chart import Bar, BarPanel, draw_bars
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
 from benchmarks.systems.serve_gateway import serve_gateway
 from pipeline.errors import LongfoldError, UnknownName
 

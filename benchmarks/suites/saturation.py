@@ -22,7 +22,7 @@ from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import spread
 from benchmarks.harness.suite import Bench, Options, Suite
-from benchmarks.report.bar_chart import BarPanel, draw_bars, median_bar
+from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from benchmarks.systems.model import Served
 from pipeline.errors import CallerError
 from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage

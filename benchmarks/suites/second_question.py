@@ -13,7 +13,7 @@ from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import spread
 from benchmarks.harness.suite import Bench, Options, Suite, task_name
-from benchmarks.report.bar_chart import BarPanel, draw_bars, median_bar
+from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from benchmarks.systems.model import Served
 from pipeline.answer import Answer
 from pipeline.ask import ask

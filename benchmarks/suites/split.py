@@ -12,7 +12,7 @@ from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import growth_exponent, spread
 from benchmarks.harness.suite import Bench, Options, Suite
-from benchmarks.report.bar_chart import BarPanel, draw_bars, median_bar
+from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from pipeline.document import Document
 from pipeline.split_document import encode_sentences, split_document
 from pipeline.tokenizer import Tokenizer

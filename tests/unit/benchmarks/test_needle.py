@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.data.needles import make_needle_document
 from benchmarks.data.patterns import holds, normalise
-from benchmarks.report.heat_map import Panel, draw_panels
+from benchmarks.report.charts import Grid, draw_grids
 
 
 @settings(max_examples=20, deadline=None)
@@ -46,10 +46,9 @@ def test_one_seed_gives_one_document() -> None:
     assert make_needle_document(1, 4_000, 50, 2, 0).text != make_needle_document(1, 4_000, 50, 2, 1).text
 
 
-def test_the_heat_map_is_svg_with_a_box_per_cell_and_grey_for_what_was_not_scored() -> None:
-    panel = Panel(title="a < b", columns=["8K", "16K"], rows=["0 %"], values={("8K", "0 %"): 0.25})
-    drawn = ET.fromstring(draw_panels("title", [panel], "tokens", "depth"))  # noqa: S314  our own text
-    boxes = drawn.findall("{http://www.w3.org/2000/svg}rect")
-    assert [box.get("fill") for box in boxes][-1] == "#bbbbbb"
-    assert len(boxes) == 1 + 2
-    assert "a < b" in [text.text for text in drawn.findall("{http://www.w3.org/2000/svg}text")]
+def test_the_heat_map_has_the_value_of_each_cell_and_grey_for_what_was_not_scored() -> None:
+    grid = Grid(title="a < b", columns=["8K", "16K"], rows=["0 %"], values={("8K", "0 %"): 0.25})
+    drawn = draw_grids("title", [grid], "tokens", "depth")
+    texts = [text.text for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314  our own
+    assert {"title", "a < b", "8K", "16K", "0 %", "0.25"} <= set(texts)
+    assert drawn.count("fill: #bbbbbb") == 1

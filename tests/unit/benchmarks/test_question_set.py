@@ -147,7 +147,7 @@ def test_length_follows_the_tokens_asked_for(code: str) -> None:
 
 
 def test_facts_and_questions_are_those_of_the_published_results() -> None:
-    """What a seed draws from the files, Python's own documentation aside: another word there is another question set."""
+    """What a seed draws from the files, Python's own documentation aside: another word is another set."""
     source = random.Random(7)
     inventor = Inventor(source, lambda _: False)
     planted = [plant(kind, source, load_language("en"), inventor) for _ in range(20) for kind in KINDS]
