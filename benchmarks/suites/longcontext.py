@@ -1,6 +1,6 @@
 """The same model and document, two ways: one call with a window as long as the document, and Longfold with its own.
 
-native      vLLM by itself: the document and the question in one prompt (`native_decoding.py`)
+native      vLLM by itself: the document and the question in one prompt (`systems/native.py`)
 longfold    strategy `mapreduce` on a served replica whose KV cache holds the document for the next question
 lean        the same with the KV cache of a single window: the least that Longfold needs
 stretched   native with random weights and a longer window than the model was made for: speed only, if asked for
