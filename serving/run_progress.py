@@ -63,6 +63,11 @@ class RunProgress:
     def elapsed_s(self) -> float:
         return self.clock() - self.started_s
 
+    @property
+    def computed_tokens(self) -> int:
+        """Of all stages: without what came from the prefix cache or the journal."""
+        return sum(stage.computed_tokens for stage in self.stages.values())
+
     def add(self, event: Event) -> None:
         match event:
             case Planned():

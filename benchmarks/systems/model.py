@@ -90,6 +90,7 @@ class BenchModel:
         return {
             "name": self.name,
             "fingerprint": self.fingerprint[:16],
+            "dtype": self.opened.profile.dtype.name if self.opened else "",
             "context_tokens": resources.budget.context_tokens,
             "chunk_tokens": resources.chunk_tokens,
             "brief_tasks": list(resources.brief_tasks),

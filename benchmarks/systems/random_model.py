@@ -21,6 +21,7 @@ from benchmarks.systems.byte_tokenizer import CHAT_TEMPLATE, CONTROL, byte_token
 from pipeline.calibrate import Calibration
 from pipeline.errors import UnknownName
 from pipeline.gate_chunks import GateSettings
+from serving.models.dtype import DtypeName, choose_dtype
 from serving.models.model_profile import ModelProfile, read_geometry
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ RANDOM_WEIGHTS = "random weights, speed only"
 """How a row on such a model is labelled."""
 _CHOICES = ("Yes", "No", "是", "否")
 """What the gate lets a model say: each must be one token."""
-_DTYPE_BYTES = 2
 _LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False}
 _QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False}
 _QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False}
@@ -68,7 +68,9 @@ _GATE = GateSettings(enabled=True, lexical_nats=1.5, keep_margin=1.0, keep_at_le
 """Of the default model."""
 
 
-def make_random_model(name: str, cache_dir: Path, *, context_tokens: int | None = None) -> ModelProfile:
+def make_random_model(
+    name: str, cache_dir: Path, *, context_tokens: int | None = None, dtype: DtypeName | None = None
+) -> ModelProfile:
     """Write the directory of `random/GEOMETRY` if need be. Raises UnknownName."""
     geometry = name.removeprefix(RANDOM)
     if geometry not in GEOMETRIES:
@@ -76,16 +78,18 @@ def make_random_model(name: str, cache_dir: Path, *, context_tokens: int | None 
     folder = cache_dir / "random-models" / geometry
     write_random_model(folder, GEOMETRIES[geometry])
     read = read_geometry(folder)
+    served = choose_dtype(dtype)
     return ModelProfile(
         path=folder,
         name=name,
         context_tokens=read.served_context(context_tokens),
         chunk_tokens=None,
         geometry=read,
-        weights_bytes=_DTYPE_BYTES * parameters(GEOMETRIES[geometry]),
+        dtype=served,
+        weights_bytes=served.bytes * parameters(GEOMETRIES[geometry]),
         gate=_GATE,
         calibration=Calibration(),
-        fingerprint=name,
+        fingerprint=f"{name} {served.name}",
     )
 
 

@@ -31,7 +31,7 @@ HEADER = {"model": {"name": "m"}, "hardware": {"gpus": [], "cores": 2}}
 
 @pytest.fixture
 def llama(tmp_path: Path) -> ModelProfile:
-    return make_random_model("random/llama-3-8b", tmp_path)
+    return make_random_model("random/llama-3-8b", tmp_path, dtype="bfloat16")
 
 
 def question(seconds: float, **changes: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def row(way: str, seconds: list[float], **changes: Any) -> dict[str, Any]:
 def test_a_published_geometry_has_its_published_sizes(
     geometry: str, kib_per_token: int, billions: float, tmp_path: Path
 ) -> None:
-    profile = make_random_model(f"random/{geometry}", tmp_path)
+    profile = make_random_model(f"random/{geometry}", tmp_path, dtype="bfloat16")
     assert profile.kv_bytes_per_token == kib_per_token << 10
     assert parameters(GEOMETRIES[geometry]) / 1e9 == pytest.approx(billions, rel=0.01)
     assert profile.weights_bytes == 2 * parameters(GEOMETRIES[geometry])
