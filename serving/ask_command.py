@@ -27,7 +27,6 @@ from pipeline.updates_view import LANGGRAPH, OURS, UpdatesView
 from pipeline.words import duration
 from serving.draw_flowchart import draw_flowchart
 from serving.live_display import Display, Feed, make_display
-from serving.read_flowchart import read_flowchart
 from serving.render_answer import answer_lines, plan_lines, usage_lines
 from serving.render_run import paused_lines, paused_record
 from serving.session import (
@@ -132,7 +131,7 @@ def _check_graph(wish: Wish) -> None:
 
 
 def _write_graph(plan: Plan, path: Path) -> None:
-    text = draw_flowchart(read_flowchart(plan.graph)) if path.suffix == ".svg" else f"{plan.graph}\n"
+    text = draw_flowchart(plan.graph) if path.suffix == ".svg" else f"{plan.graph}\n"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -190,7 +190,6 @@ class Admission:
         return {
             "model": self.asked.model,
             "evidence": extension.evidence,
-            "unit": extension.unit,
             "progress": extension.progress,
             "echo": dict(self.asked.echo),
             **found,
