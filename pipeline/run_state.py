@@ -26,7 +26,7 @@ from pipeline.events import (
 )
 from pipeline.finding import Finding
 from pipeline.model import LIMIT_REACHED, CallFailed, Stage, Usage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 from pipeline.steps import Checkpoint
 
 MIN_RATE_S = 1.0

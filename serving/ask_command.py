@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.answer import Answer
+from pipeline.answer_json import answer_record, document_record
 from pipeline.document import Document
 from pipeline.errors import CallerError, CapacityError, LeaseLost, TooManySteps
 from pipeline.events import Event
 from pipeline.load_document import STDIN, load_documents
-from pipeline.run import Plan, Request
+from pipeline.plan import Plan
+from pipeline.request import Request
 from pipeline.steps import RunPaused
 from pipeline.strategies import check_step
 from pipeline.strategies.summarize import LANGCHAIN
 from pipeline.updates_view import LANGGRAPH, OURS, UpdatesView
+from pipeline.words import duration
 from serving.draw_flowchart import draw_flowchart
 from serving.live_display import Display, Feed, make_display
-from serving.read_flowchart import read_flowchart
-from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
+from serving.render_answer import answer_lines, plan_lines, usage_lines
 from serving.render_job import paused_lines, paused_record, spell_id
 from serving.session import (
     OpenModel,
@@ -157,7 +159,7 @@ def _is_terminal() -> bool:
 
 
 def _write_graph(plan: Plan, path: Path) -> None:
-    text = draw_flowchart(read_flowchart(plan.graph)) if path.suffix == ".svg" else f"{plan.graph}\n"
+    text = draw_flowchart(plan.graph) if path.suffix == ".svg" else f"{plan.graph}\n"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

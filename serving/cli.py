@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.run import Limits
+from pipeline.request import Limits
 from serving import ask_command, compare_command, machine_commands
 from serving.command_settings import command_settings
 from serving.guarded_group import GuardedGroup, errors_as_json

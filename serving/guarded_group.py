@@ -11,9 +11,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from pipeline.answer_json import error_record
 from pipeline.errors import InternalError, LongfoldError
 from serving.ask_command import INTERRUPTED, print_json
-from serving.render_answer import error_record
 
 
 class GuardedGroup(TyperGroup):

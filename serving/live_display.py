@@ -21,9 +21,10 @@ from pipeline.document import Document
 from pipeline.events import Event as RunEvent
 from pipeline.events import Planned, Provisional, Warned
 from pipeline.model import Stage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 from pipeline.run_state import RunState, StageState
-from serving.render_answer import duration, printable, provisional_line
+from pipeline.words import duration
+from serving.render_answer import printable, provisional_line
 
 Feed = Callable[[RunEvent], None]
 

@@ -30,7 +30,7 @@ from pipeline.events import (
 )
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import CallFailed, Stage, Usage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 from pipeline.run_state import RunState
 from pipeline.steps import Checkpoint
 from serving.jobs.job import EventRecord, NewEvent

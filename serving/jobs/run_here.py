@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.document import Document
 from pipeline.errors import NothingToResume, WrongState
 from pipeline.events import Event
-from pipeline.run import Request
+from pipeline.request import Request
 from serving.jobs.database import Database
 from serving.jobs.file_store import FileStore
 from serving.jobs.job import LOCAL_OWNER, Claim, Job, JobRequest, JobState, Lane, NewJob

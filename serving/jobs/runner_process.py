@@ -78,6 +78,7 @@ async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Repor
     runner_id = new_runner_id()
     async with beating(beat_fd, runner_id):
         model = await _in_thread(lambda: bring_model(settings, report))
+        _LOG.info("runner.model", extra={"model": model.profile.name, "dtype": model.profile.dtype})
         database = Database.open(settings.database)
         try:
             await check_schema(database)

@@ -10,14 +10,16 @@ import pytest
 from rich.console import Console
 
 from pipeline.answer import Answer, Coverage, FailedChunk
+from pipeline.answer_json import answer_record
 from pipeline.document import Document, Span
 from pipeline.events import CallEnded, ChunkGated, ChunkMapped, Event, Planned, Provisional, StageStarted, Warned
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import CallFailed, Stage, Usage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 from pipeline.run_state import RunState
+from pipeline.words import duration
 from serving.live_display import PlainDisplay, TerminalDisplay, progress_line, progress_table
-from serving.render_answer import answer_lines, answer_record, duration, plan_lines, printable, usage_lines
+from serving.render_answer import answer_lines, plan_lines, printable, usage_lines
 
 DOCUMENT = Document.join(
     [Document.from_text("One.\nTwo \x1b[31mred\x1b[0m.\n", "a.txt"), Document.from_text("Three.", "b\x07.txt")]

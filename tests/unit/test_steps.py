@@ -20,7 +20,7 @@ from pipeline.errors import StateInvalid, TooManySteps, UnknownName
 from pipeline.finding import Findings
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Stage
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.run_state import RunState
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.steps import Checkpoint, History, RunPaused, StepOptions
