@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from benchmarks.harness.suite import Bench
-from pipeline.answer import Answer
 from pipeline.ask import ask
-from pipeline.document import Document, Span
+from pipeline.documents.document import Document, Span
 from pipeline.errors import LongfoldError
-from pipeline.finding import Evidence, Finding
-from pipeline.model import Usage
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.run_state import RunState
+from pipeline.findings.answer import Answer
+from pipeline.findings.finding import Evidence, Finding
+from pipeline.llm.model import Usage
+from pipeline.run.request import Request
+from pipeline.run.state import RunState
+from pipeline.run.strategy import Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

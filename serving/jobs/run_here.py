@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pipeline.document import Document
+from pipeline.documents.document import Document
 from pipeline.errors import NothingToResume, WrongState
-from pipeline.events import Event
-from pipeline.request import Request
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from pipeline.run.events import Event
+from pipeline.run.request import Request
+from serving.jobs.attempt import JobRun
 from serving.jobs.job import LOCAL_OWNER, Claim, Job, JobRequest, JobState, Lane, NewJob
-from serving.jobs.job_run import JobRun
-from serving.jobs.job_store import LEASE_S, JobStore, LeaseWatch
-from serving.jobs.migrate import prepare_database
-from serving.jobs.run_jobs import JobRunner
+from serving.jobs.runner import JobRunner
+from serving.jobs.store import LEASE_S, JobStore, LeaseWatch
 from serving.session import Session
 from serving.settings import Settings
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from serving.storage.migrate import prepare_database
 
 Emit = Callable[[Event], None]
 _LOOK_S = 1.0
