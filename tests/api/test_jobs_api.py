@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.jobs import job_store
 from serving.jobs.job import JobState, NewEvent
+from serving.session import SpeedBook
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 
 QUESTION = "Which colour is the door?"
@@ -31,6 +33,41 @@ async def test_a_job_is_accepted_with_its_place_and_found_under_all_its_names(ri
     for spelled in (f"job_{bare}", f"resp_{bare}", f"chatcmpl-{bare}", bare):
         found = (await rig.client.get(f"/v1/jobs/{spelled}")).json()
         assert (found["id"], found["state"], found["metadata"]) == (job["id"], "queued", {"ticket": "1"})
+
+
+async def test_the_queue_counts_in_an_estimate(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"question": QUESTION, "text": TEXT}
+    queue = (await rig.client.post("/v1/jobs:estimate", json=body)).json()["queue"]
+    assert queue == {"jobs": 0, "running": 0, "seconds": None}, "this machine was never measured"
+    monkeypatch.setattr(SpeedBook, "find", lambda self, fingerprint: 2.0)
+    for _ in range(3):
+        await rig.submit()
+    await rig.claim()
+    queue = (await rig.client.post("/v1/jobs:estimate", json=body)).json()["queue"]
+    tokens = len(TEXT) // 3
+    assert queue == {"jobs": 2, "running": 1, "seconds": 3 * tokens / 2}
+
+
+async def test_a_request_that_waits_is_refused_for_what_is_queued_before_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpeedBook, "find", lambda self, fingerprint: 10.0)
+    messages = [{"role": "user", "content": "Hello"}]
+    asked = {"model": rig.gateway.model.profile.name, "messages": messages, "max_tokens": 8}
+    for _ in range(50):
+        await rig.submit(text=TEXT * 10)
+    answer = await rig.client.post("/v1/chat/completions", json=asked)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "use_background")
+    assert "behind 50 other jobs" in answer.json()["error"]["message"]
+
+
+async def test_one_owner_cannot_fill_the_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_store, "MAX_QUEUED_PER_OWNER", 1)
+    await rig.submit()
+    answer = await rig.client.post("/v1/jobs", json={"question": QUESTION, "text": TEXT})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "overloaded")
+    assert "1 of your jobs are waiting" in answer.json()["error"]["message"]
+    await rig.submit(await rig.make_key(owner="another"))
 
 
 async def test_files_and_text_become_one_document_in_their_order(rig: Rig) -> None:

@@ -25,6 +25,7 @@ from serving.api.health import STANDS_STILL_S, RunnerWatch
 from serving.jobs.job import JobState, RunnerStatus
 from serving.jobs.run_jobs import new_status
 from serving.jobs.runner_process import report_start
+from serving.jobs.supervise import Supervisor
 from serving.json_log import JsonLines
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 from tests.api.rig import until
@@ -294,6 +295,35 @@ async def test_a_full_disk_is_named_before_the_runner_that_cannot_write(
     assert answer.status_code == 503
     assert first == f"The disk of {rig.folder / 'state'} is full; jobs wait until there is room."
     assert "runner" in second
+
+
+async def test_a_state_folder_that_nothing_has_made_yet_is_no_fault(rig: Rig, tmp_path: Path) -> None:
+    """With Postgres: the first upload makes it."""
+    settings = rig.gateway.settings.model_copy(update={"state_dir": tmp_path / "not" / "yet"})
+    rig.gateway.settings = settings
+    rig.app.state.runners = watch = RunnerWatch(rig.store)
+    for number in (1, 2):
+        await rig.beat(number)
+        await watch.look()
+    answer = await rig.client.get("/readyz")
+    assert (answer.status_code, answer.json()["missing"]) == (200, [])
+    assert (await rig.client.get("/metrics")).status_code == 200
+
+
+async def test_a_runner_of_our_own_that_hangs_is_told_of_at_once_and_another_one_is_enough(rig: Rig) -> None:
+    rig.app.state.runners = watch = RunnerWatch(rig.store)
+    for number in (1, 2):
+        await rig.beat(number)
+        await watch.look()
+    own = Supervisor(["true"])
+    own.runner_id, own.trouble = "hand", "has not answered for 6 s; it is replaced if it stays silent"
+    rig.gateway.runner = own
+    answer = await rig.client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["missing"] == ["The runner has not answered for 6 s; it is replaced if it stays silent."]
+    own.runner_id = "another"
+    assert (await rig.client.get("/readyz")).status_code == 200
+    rig.gateway.runner = None
 
 
 async def test_not_ready_without_its_database(rig: Rig) -> None:
