@@ -22,6 +22,7 @@ from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.job_bodies import JobBody, ResumeBody, check_names, check_pause, job_request
 from serving.api.job_ids import bare_id, no_such_job
 from serving.api.job_objects import JobCheckpoint, JobDeleted, JobList, JobObject, job_object, job_path
+from serving.draw_flowchart import draw_flowchart
 from serving.jobs.job import Job
 
 router = APIRouter(tags=["jobs"])
@@ -94,7 +95,8 @@ async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUse
     lane = admission.choose_lane(gateway, job_request(body, documents), extra_characters=len(body.text or ""))
     wait = await admission.estimate_wait(gateway, principal.owner, lane)
     told = {"seconds_low": bounds.seconds_low, "seconds_high": bounds.seconds_high, "queue": asdict(wait)}
-    return {"object": "job.estimate", "characters": len(document.text)} | asdict(bounds.plan) | told
+    plan = asdict(bounds.plan) | {"graph_svg": draw_flowchart(bounds.plan.graph)}
+    return {"object": "job.estimate", "characters": len(document.text)} | plan | told
 
 
 @router.get("/v1/jobs")

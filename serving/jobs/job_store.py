@@ -38,7 +38,8 @@ from serving.jobs.job import (
     StepEdit,
     Update,
 )
-from serving.jobs.job_rows import event_from, job_from, runner_from, to_json, to_json_or_null
+from serving.jobs.job_rows import event_from, job_from, runner_from
+from serving.jobs.json_columns import to_json, to_json_or_null
 from serving.jobs.schema import deleted_jobs, events, job_documents, jobs, runners, totals
 
 LEASE_S = 10.0

@@ -27,7 +27,7 @@ from serving.json_log import configure_json_log
 from serving.session import OpenModel, Session, bring_model, open_session
 from serving.settings import Settings
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PARENT_CHECK_S = 0.5
 _PRUNE_S = 3600.0
 REPORT_S = 2.0
@@ -78,6 +78,7 @@ async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Repor
     runner_id = new_runner_id()
     async with beating(beat_fd, runner_id):
         model = await _in_thread(lambda: bring_model(settings, report))
+        logger.info("runner.model name=%s dtype=%s", model.profile.name, model.profile.dtype)
         database = Database.open(settings.database)
         try:
             await check_schema(database)
@@ -132,7 +133,7 @@ async def report_start(
         try:
             await store.report_runner(status)
         except CapacityError as error:
-            _LOG.warning("runner.start_untold", extra={"error": type(error).__name__})
+            logger.warning("runner.start_untold", extra={"error": type(error).__name__})
 
     loading = asyncio.ensure_future(_in_thread(lambda: load(tell)))
     try:
@@ -181,9 +182,9 @@ async def _prune_hourly(journal: Journal, settings: Settings) -> None:
     while True:
         try:
             pruned = await prune_journal(journal, settings)
-            _LOG.info("journal.pruned", extra={"calls": pruned.calls})
+            logger.info("journal.pruned", extra={"calls": pruned.calls})
         except CapacityError as error:
-            _LOG.warning("journal.unpruned", extra={"error": type(error).__name__})
+            logger.warning("journal.unpruned", extra={"error": type(error).__name__})
         await asyncio.sleep(_PRUNE_S)
 
 
