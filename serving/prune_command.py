@@ -6,13 +6,13 @@ import asyncio
 
 import typer
 
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
-from serving.jobs.job_store import JobStore
-from serving.jobs.migrate import prepare_database
 from serving.jobs.retention import DeletedJobs, Pruned, prune_journal, prune_store
+from serving.jobs.store import JobStore
 from serving.session import open_journal
 from serving.settings import Settings
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from serving.storage.migrate import prepare_database
 
 
 def prune(settings: Settings) -> None:

@@ -10,10 +10,10 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from pipeline.journal import Journal
-from serving.jobs.file_store import FileStore
-from serving.jobs.job_store import JobStore
+from pipeline.dispatch.journal import Journal
+from serving.jobs.store import JobStore
 from serving.settings import Settings
+from serving.storage.files import FileStore
 
 DAY_S = 86_400.0
 

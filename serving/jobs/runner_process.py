@@ -12,20 +12,20 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
+from pipeline.dispatch.journal import Journal
 from pipeline.errors import CapacityError, LongfoldError
-from pipeline.journal import Journal
-from serving import kept_cluster
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from serving.cluster import ownership
 from serving.jobs.job import Lane, RunnerStatus
-from serving.jobs.job_store import JobStore
-from serving.jobs.migrate import check_schema
 from serving.jobs.retention import prune_journal
-from serving.jobs.run_jobs import JobRunner, new_runner_id, new_status
-from serving.jobs.supervise import beat
-from serving.json_log import configure_json_log
+from serving.jobs.runner import JobRunner, new_runner_id, new_status
+from serving.jobs.store import JobStore
+from serving.jobs.supervisor import beat
+from serving.logging import configure_json_log
 from serving.session import OpenModel, Session, bring_model, open_session
 from serving.settings import Settings
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from serving.storage.migrate import check_schema
 
 logger = logging.getLogger(__name__)
 _PARENT_CHECK_S = 0.5
@@ -109,7 +109,7 @@ async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Repor
 
 def _open_session(settings: Settings, model: OpenModel, parent_pid: int, opened: ExitStack, report: Report) -> Session:
     if not settings.ray_address:
-        kept_cluster.start(settings, model.profile, report=report, server_pid=parent_pid)
+        ownership.start(settings, model.profile, report=report, server_pid=parent_pid)
     return opened.enter_context(open_session(settings, model, report))
 
 
@@ -194,6 +194,6 @@ async def _await_orphanhood(parent_pid: int) -> None:
 
 
 def _replica_stats() -> list[Mapping[str, Any]]:
-    from serving import cluster
+    from serving.cluster import ray_cluster
 
-    return [asdict(status) for status in cluster.replica_statuses()]
+    return [asdict(status) for status in ray_cluster.replica_statuses()]

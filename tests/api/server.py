@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from pipeline.scripted_model import ScriptedModel
-from serving.api import attendance
+from pipeline.llm.scripted import ScriptedModel
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
+from serving.api.stream import clients
+from serving.cli.serve import GatewayServer, listen, open_gateway, serve
 from serving.jobs.job import Lane
-from serving.serve_command import GatewayServer, listen, open_gateway, serve
 from serving.session import OpenModel
 from serving.settings import Settings, load_settings
 from tests.api.rig import QUICK, Rig, reader
@@ -159,7 +159,7 @@ async def _serving(folder: Path, model: ScriptedModel, fields: dict[str, Any]) -
 
 def main() -> None:
     options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
-    attendance.RETURN_S = options.pop("return_s", attendance.RETURN_S)
+    clients.RETURN_S = options.pop("return_s", clients.RETURN_S)
     command = [sys.executable, "-m", "tests.api.rig", sys.argv[1], json.dumps(options | {"parent_pid": os.getpid()})]
     asyncio.run(serve(load_settings(), command, lambda text: print(text, flush=True)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.jobs import job_store
+from serving.jobs import store
 from serving.jobs.job import JobState, NewEvent
 from serving.session import SpeedBook
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
@@ -62,7 +62,7 @@ async def test_a_request_that_waits_is_refused_for_what_is_queued_before_it(
 
 
 async def test_one_owner_cannot_fill_the_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_store, "MAX_QUEUED_PER_OWNER", 1)
+    monkeypatch.setattr(store, "MAX_QUEUED_PER_OWNER", 1)
     await rig.submit()
     answer = await rig.client.post("/v1/jobs", json={"question": QUESTION, "text": TEXT})
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "overloaded")

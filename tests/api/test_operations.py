@@ -19,14 +19,14 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pipeline.dispatch.journal import RESERVE_BYTES
 from pipeline.errors import OutOfMemory
-from pipeline.journal import RESERVE_BYTES
-from serving.api.health import STANDS_STILL_S, RunnerWatch
+from serving.api.ops.health import STANDS_STILL_S, RunnerWatch
 from serving.jobs.job import JobState, RunnerStatus
-from serving.jobs.run_jobs import new_status
+from serving.jobs.runner import new_status
 from serving.jobs.runner_process import report_start
-from serving.jobs.supervise import Supervisor
-from serving.json_log import JsonLines
+from serving.jobs.supervisor import Supervisor
+from serving.logging import JsonLines
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 from tests.api.rig import until
 

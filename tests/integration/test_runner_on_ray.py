@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from serving import cluster_keeper
-from serving.cluster_processes import processes
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from serving.cluster import daemon
+from serving.cluster.processes import processes
 from serving.jobs.job import Job, JobRequest, JobState, Lane, NewJob
-from serving.jobs.job_store import JobStore
-from serving.jobs.migrate import prepare_database
-from serving.models.model_profile import load_profile
+from serving.jobs.store import JobStore
+from serving.models.profile import load_profile
 from serving.session import cluster_folder
 from serving.settings import Settings
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from serving.storage.migrate import prepare_database
 from tests.factories import fact_document
 from tests.integration.conftest import scripted_placement
 from tests.tiny_model import make_chat_model
@@ -35,7 +35,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
     made = Settings(state_dir=tmp_path / "state", cache_dir=tmp_path / "cache")
     make_chat_model(tmp_path / "model")
     yield made
-    cluster_keeper.down(cluster_folder(made))
+    daemon.down(cluster_folder(made))
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
     await opened.close()
 
 
-def start_cluster(settings: Settings, folder: Path) -> cluster_keeper.ClusterRecord:
+def start_cluster(settings: Settings, folder: Path) -> daemon.ClusterRecord:
     """Replicas of a scripted model in the place of the one that the runner would start."""
     profile = load_profile(folder / "model")
-    served = cluster_keeper.Served(
+    served = daemon.Served(
         model_path=str(profile.path), model_fingerprint=profile.fingerprint, context_tokens=profile.context_tokens
     )
     placement = scripted_placement(folder, replicas=2)
-    return cluster_keeper.up(placement, served, folder=cluster_folder(settings), report=lambda _: None)
+    return daemon.up(placement, served, folder=cluster_folder(settings), report=lambda _: None)
 
 
 def start_runner(settings: Settings) -> subprocess.Popen[bytes]:

@@ -15,7 +15,7 @@ import asyncio, logging, sys
 from pipeline.errors import InternalError, ReplicaUnavailable
 from serving.replicas import engine
 from serving.replicas.engine import ENGINES, Engine, EngineSpec
-from serving.replicas.hosted_model import EngineProgress
+from serving.replicas.hosting import EngineProgress
 
 logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
 kind, ask = sys.argv[1:]

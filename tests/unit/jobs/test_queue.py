@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import Overloaded
-from serving.jobs import job_store
+from serving.jobs import store as job_store
 from serving.jobs.job import Job, JobState, Lane, QueueAhead
-from serving.jobs.job_store import JobStore, LeaseWatch
-from tests.unit.jobs.factories import claim, submit
+from serving.jobs.store import JobStore, LeaseWatch
+from tests.integration.storage.factories import claim, submit
 
 
 async def submit_for(store: JobStore, owners: str, **fields: object) -> list[Job]:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.journal import Journal
-from pipeline.model import Completion, Usage
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from pipeline.dispatch.journal import Journal
+from pipeline.llm.model import Completion, Usage
 from serving.jobs.job import JobRequest, JobState
-from serving.jobs.job_store import JobStore
 from serving.jobs.retention import DAY_S, DeletedJobs, Pruned, prune_journal, prune_store
+from serving.jobs.store import JobStore
 from serving.settings import Settings
-from tests.unit.jobs.factories import OWNER, Clock, claim, submit
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from tests.integration.storage.factories import OWNER, Clock, claim, submit
 
 
 async def ended(store: JobStore, **fields: object) -> str:

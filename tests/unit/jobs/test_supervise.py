@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from serving.jobs.supervise import Supervisor
+from serving.jobs.supervisor import Supervisor
 
 _CHILD = """
 import os, sys, time

@@ -1,0 +1,444 @@
+"""Every completed call by its content key, and every run with its checkpoints: resume, cache, exactly-once.
+
+The key covers model, encoded prompt, sampling and schema (`Call.key`), so a resumed run is the same run: no call is
+paid twice, and the result is the same. One SQLite file in WAL mode. While the disk is full, what completes is kept in
+memory, and no further call is paid for until there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.dispatch import Dispatcher
+from pipeline.errors import OutOfDisk
+from pipeline.llm.model import Call, Completion, Outcome, Usage
+from pipeline.run.checkpoints import Checkpoint
+from pipeline.write_turn import WriteTurn
+
+_LOG = logging.getLogger(__name__)
+RESERVE_BYTES = 8 << 20
+"""Below so much free space no call is begun: what is in flight, and the end of the run, can still be written."""
+_TRY_AGAIN_S = 1.0
+"""After a write that failed, and between looks whether there is room again."""
+_PRUNED_AT_ONCE = 500
+"""Calls in one transaction: others wait for it."""
+_TURN_S = 10.0
+"""How long a write waits for other processes."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS calls (key TEXT PRIMARY KEY, completion TEXT NOT NULL, completed_s REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, request TEXT NOT NULL, started_s REAL NOT NULL,
+                                 finished_s REAL, answer TEXT);
+CREATE TABLE IF NOT EXISTS checkpoints (run_id TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL,
+                                        state TEXT NOT NULL, edited TEXT, paused INTEGER NOT NULL,
+                                        origin TEXT NOT NULL, PRIMARY KEY (run_id, number));
+CREATE TABLE IF NOT EXISTS run_calls (key TEXT NOT NULL, run_id TEXT NOT NULL,
+                                      PRIMARY KEY (key, run_id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS run_calls_by_run ON run_calls (run_id);
+CREATE INDEX IF NOT EXISTS calls_by_age ON calls (completed_s);
+"""
+_RUN_COLUMNS = "run_id, request, started_s, finished_s, answer"
+_CHECKPOINT_COLUMNS = "number, name, state, edited, paused, origin"
+_Statement = tuple[str, tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as it was asked for; `request` is what its owner needs to ask again."""
+
+    run_id: str
+    request: dict[str, Any]
+    started_s: float
+    finished_s: float | None
+    answer: str | None
+    """Its text, once the run is finished."""
+
+
+class Journal:
+    """The calls and runs of one cache folder. Several processes may share it."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        most_pages: int = 2**30,
+        reserve_bytes: int = RESERVE_BYTES,
+        try_again_s: float = _TRY_AGAIN_S,
+    ) -> None:
+        """Open or create. An unusable file is reported once; the journal is then kept in memory.
+
+        `most_pages` is SQLite's `max_page_count`: beyond it a write fails as on a full disk.
+        """
+        self._folder = path.parent
+        self._reserve_bytes = reserve_bytes
+        self._try_again_after_s = try_again_s
+        self._pending: list[_Statement] = []
+        """Not written yet, for the disk is full."""
+        self._unwritten: dict[str, str] = {}
+        """The completions among them, by key."""
+        self._failed = False
+        self._try_again_s = 0.0
+        self._turn: WriteTurn | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._turn = WriteTurn(path)
+            with self._writing():
+                self._connection = _connect(str(path))
+            self._connection.execute(f"PRAGMA max_page_count = {most_pages}")
+        except (OSError, sqlite3.Error) as error:
+            _LOG.warning("journal.unavailable path=%s error=%s", path, error)
+            self._turn = None
+            self._connection = _connect(":memory:")
+
+    def close(self) -> None:
+        """What could not be written is tried once more."""
+        self._flush(now=True)
+        with suppress(sqlite3.Error), self._writing():
+            self._connection.close()
+        if self._turn is not None:
+            self._turn.close()
+
+    @property
+    def is_full(self) -> bool:
+        """No call is to be paid for: what it completes might not be kept."""
+        return self._turn is not None and (bool(self._pending) or self._free_bytes() < self._reserve_bytes)
+
+    async def room(self) -> None:
+        """Return when what completes can be kept."""
+        while self.is_full:
+            self._flush()
+            if self.is_full:
+                await asyncio.sleep(self._try_again_after_s)
+
+    def _free_bytes(self) -> int:
+        try:
+            found = os.statvfs(self._folder)
+        except OSError:  # it was removed
+            return 0
+        return found.f_bavail * found.f_frsize
+
+    def find(self, key: str, run_id: str = "") -> Completion | None:
+        """What is known of a call; `own` if it was kept for the run `run_id`."""
+        found = self._unwritten.get(key)
+        if found is None:
+            row = self._connection.execute("SELECT completion FROM calls WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return None
+            found = row[0]
+        fields = json.loads(found)
+        own = bool(run_id) and fields.get("run_id") == run_id
+        if run_id and not own:
+            self._write("INSERT OR IGNORE INTO run_calls VALUES (?, ?)", (key, run_id))
+        return Completion(
+            text=fields["text"],
+            finish_reason=fields["finish_reason"],
+            usage=Usage(**fields["usage"]),
+            choice_logprobs=tuple(fields["choice_logprobs"]),
+            seconds=fields["seconds"],
+            from_journal=True,
+            own=own,
+        )
+
+    def keep(self, key: str, completion: Completion, run_id: str = "") -> None:
+        """Keep what the run `run_id` paid for."""
+        record = json.dumps(asdict(completion) | {"run_id": run_id})
+        self._unwritten[key] = record
+        self._write(
+            "INSERT OR IGNORE INTO calls VALUES (?, ?, ?)",
+            (key, record, time.time()),
+            ("INSERT OR IGNORE INTO run_calls VALUES (?, ?)", (key, run_id)),
+        )
+
+    def forget_runs(self, run_ids: Sequence[str]) -> int:
+        """Remove runs with their checkpoints, and the completions that no other run has used; return how many."""
+        removed = 0
+        for run_id in run_ids:
+            mine = "SELECT key FROM run_calls WHERE run_id = ?"
+            others = "SELECT 1 FROM run_calls AS other WHERE other.key = calls.key AND other.run_id != ?"
+            removed += self._commit(
+                (f"DELETE FROM calls WHERE key IN ({mine}) AND NOT EXISTS ({others})", (run_id, run_id)),  # noqa: S608
+                ("DELETE FROM run_calls WHERE run_id = ?", (run_id,)),
+                ("DELETE FROM checkpoints WHERE run_id = ?", (run_id,)),
+                ("DELETE FROM runs WHERE run_id = ?", (run_id,)),
+            )
+        return removed
+
+    def prune(self, *, before_unix_s: float, max_bytes: int) -> int:
+        """Remove a few of the runs and completions from before a moment, or of the oldest beyond a size.
+
+        Returns how many completions went, and 0 when nothing is left to remove: call it until then.
+        """
+        oldest = "SELECT key FROM calls ORDER BY completed_s LIMIT ?"
+        old = f"SELECT key FROM ({oldest}) WHERE key IN (SELECT key FROM calls WHERE completed_s < ?)"  # noqa: S608
+        which: str = old
+        values: tuple[object, ...] = (_PRUNED_AT_ONCE, before_unix_s)
+        if self.size_bytes > max_bytes:
+            which, values = (oldest, (_PRUNED_AT_ONCE,))
+        old_runs = "SELECT run_id FROM runs WHERE started_s < ?"
+        self._commit((f"DELETE FROM run_calls WHERE key IN ({which})", values))  # noqa: S608
+        removed = self._commit((f"DELETE FROM calls WHERE key IN ({which})", values))  # noqa: S608
+        self._commit((f"DELETE FROM checkpoints WHERE run_id IN ({old_runs})", (before_unix_s,)))  # noqa: S608
+        self._commit(("DELETE FROM runs WHERE started_s < ?", (before_unix_s,)))
+        return removed
+
+    @property
+    def size_bytes(self) -> int:
+        """That is in use; the file does not shrink, its free pages are written again."""
+        pages, free, page = (
+            self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * page)
+
+    def start_run(self, run_id: str, request: dict[str, Any]) -> None:
+        self._write(
+            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, NULL, NULL)", (run_id, json.dumps(request), time.time())
+        )
+
+    def finish_run(self, run_id: str, answer: str = "") -> None:
+        self._write("UPDATE runs SET finished_s = ?, answer = ? WHERE run_id = ?", (time.time(), answer, run_id))
+
+    def find_run(self, run_id: str = "") -> RunRecord | None:
+        """The run with this id or unique beginning of one; without one, the latest that did not finish."""
+        where, values = ("run_id LIKE ?", (f"{run_id}%",)) if run_id else ("finished_s IS NULL", ())
+        return next(self._runs(f"WHERE {where}", values), None)
+
+    def latest_runs(self, most: int) -> list[RunRecord]:
+        return list(itertools.islice(self._runs(), most))
+
+    def _runs(self, where: str = "", values: tuple[object, ...] = ()) -> Iterator[RunRecord]:
+        rows = self._connection.execute(
+            f"SELECT {_RUN_COLUMNS} FROM runs {where} ORDER BY started_s DESC",  # noqa: S608 fixed text
+            values,
+        )
+        for run_id, request, started_s, finished_s, answer in rows:
+            yield RunRecord(
+                run_id=run_id, request=json.loads(request), started_s=started_s, finished_s=finished_s, answer=answer
+            )
+
+    def checkpoints(self, run_id: str) -> list[Checkpoint]:
+        """In the order of the steps."""
+        return list(self._checkpoints(run_id, "ORDER BY number"))
+
+    def last_checkpoint(self, run_id: str) -> Checkpoint | None:
+        return next(self._checkpoints(run_id, "ORDER BY number DESC LIMIT 1"), None)
+
+    def _checkpoints(self, run_id: str, order: str) -> Iterator[Checkpoint]:
+        rows = self._connection.execute(
+            f"SELECT {_CHECKPOINT_COLUMNS} FROM checkpoints WHERE run_id = ? {order}",  # noqa: S608 fixed text
+            (run_id,),
+        )
+        for number, name, state, edited, paused, origin in rows:
+            yield Checkpoint(number=number, name=name, state=state, edited=edited, paused=bool(paused), origin=origin)
+
+    def keep_checkpoint(self, run_id: str, checkpoint: Checkpoint) -> None:
+        self._write(*_insert_checkpoint(run_id, checkpoint))
+
+    def edit_run(self, run_id: str, at: Checkpoint) -> None:
+        """Put the edited checkpoint into the run, whose later ones then no longer hold. Raises OutOfDisk."""
+        self._commit(
+            _insert_checkpoint(run_id, at),
+            ("DELETE FROM checkpoints WHERE run_id = ? AND number > ?", (run_id, at.number)),
+            ("UPDATE runs SET finished_s = NULL, answer = NULL WHERE run_id = ?", (run_id,)),
+        )
+
+    def fork_run(self, run_id: str, fork_id: str, at: Checkpoint) -> None:
+        """Begin `fork_id` with the request and the checkpoints of a run, up to the edited one. Raises OutOfDisk."""
+        before = [checkpoint for checkpoint in self.checkpoints(run_id) if checkpoint.number < at.number]
+        inherited = [replace(checkpoint, origin=checkpoint.origin or run_id) for checkpoint in before]
+        inherited.append(replace(at, origin=run_id))
+        self._commit(
+            (
+                f"INSERT INTO runs ({_RUN_COLUMNS}) SELECT ?, request, ?, NULL, NULL FROM runs WHERE run_id = ?",  # noqa: S608
+                (fork_id, time.time(), run_id),
+            ),
+            *(_insert_checkpoint(fork_id, checkpoint) for checkpoint in inherited),
+        )
+
+    def _commit(self, *statements: _Statement) -> int:
+        """All or nothing: what a person wrote must not be lost without a word. Rows of the first statement."""
+        try:
+            with self._writing(), self._connection:
+                changed = [self._connection.execute(statement, values).rowcount for statement, values in statements]
+                return changed[0]
+        except sqlite3.Error as error:
+            raise OutOfDisk(f"The journal cannot be written ({error}); nothing was changed.") from error
+
+    def _write(self, statement: str, values: tuple[object, ...], *more: _Statement) -> None:
+        self._pending += [(statement, values), *more]
+        self._flush()
+
+    def _flush(self, *, now: bool = False) -> None:
+        """Write what is pending, unless the last attempt failed a moment ago."""
+        if not self._pending or (self._failed and not now and time.monotonic() < self._try_again_s):
+            return
+        try:
+            with self._writing(), self._connection:
+                for statement, values in self._pending:
+                    self._connection.execute(statement, values)
+        except sqlite3.Error as error:
+            if not self._failed:
+                _LOG.warning("journal.write_failed error=%s; no further call is made until it can be written", error)
+            self._failed = True
+            self._try_again_s = time.monotonic() + self._try_again_after_s
+        else:
+            self._failed = False
+            self._pending.clear()
+            self._unwritten.clear()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._turn is None:
+            yield
+            return
+        if not self._turn.acquire_blocking(within_s=_TURN_S):
+            raise sqlite3.OperationalError("another process keeps the journal locked")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    # Opened in the thread that loads the model, used in the one that runs: never in both at once.
+    connection = sqlite3.connect(path, timeout=10, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA secure_delete = ON")  # what is deleted is not left in free pages
+    older = _tables(connection) and "run_calls" not in _tables(connection)
+    connection.executescript(_SCHEMA)
+    if older:
+        connection.execute(
+            "INSERT OR IGNORE INTO run_calls SELECT key, coalesce(json_extract(completion, '$.run_id'), '') FROM calls"
+        )
+        connection.commit()
+    if "answer" not in {row[1] for row in connection.execute("PRAGMA table_info(runs)")}:  # of an earlier version
+        with suppress(sqlite3.OperationalError):  # another process was faster
+            connection.execute("ALTER TABLE runs ADD COLUMN answer TEXT")
+    return connection
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def _insert_checkpoint(run_id: str, checkpoint: Checkpoint) -> _Statement:
+    values = tuple(getattr(checkpoint, name) for name in _CHECKPOINT_COLUMNS.split(", "))
+    return (
+        f"INSERT OR REPLACE INTO checkpoints (run_id, {_CHECKPOINT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+        (run_id, *values),
+    )
+
+
+class RunHistory:
+    """The checkpoints of one run in the journal, as its steps see them (`steps.History`)."""
+
+    def __init__(self, journal: Journal, run_id: str) -> None:
+        self.run_id = run_id
+        self._journal = journal
+        self._known = {checkpoint.number: checkpoint for checkpoint in journal.checkpoints(run_id)}
+
+    @property
+    def paused_at(self) -> int:
+        return max((number for number, known in self._known.items() if known.paused), default=0)
+
+    def find(self, number: int) -> Checkpoint | None:
+        return self._known.get(number)
+
+    def save(self, number: int, name: str, state: str, *, paused: bool) -> None:
+        """An unchanged one is not written again."""
+        known = self._known.get(number)
+        checkpoint = Checkpoint(number=number, name=name, state=state, paused=paused)
+        if known is not None:
+            checkpoint = replace(checkpoint, edited=known.edited, paused=paused or known.paused, origin=known.origin)
+        if checkpoint != known:
+            self._known[number] = checkpoint
+            self._journal.keep_checkpoint(self.run_id, checkpoint)
+
+
+class JournaledDispatcher:
+    """A dispatcher that answers from the journal what it can, and keeps what the inner one completes."""
+
+    def __init__(
+        self,
+        inner: Dispatcher,
+        journal: Journal,
+        namespace: str,
+        *,
+        run_id: str = "",
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`namespace` is the model's fingerprint, and the owner where owners do not share completions.
+
+        With `run_id`, a resumed run counts what it paid for before as its own: its usage comes out the same. `on_wait`
+        is told that the run waits for room on the disk, and that it goes on.
+        """
+        self._inner = inner
+        self._journal = journal
+        self._namespace = namespace
+        self._run_id = run_id
+        self._on_wait = on_wait
+        self._counted: set[str] = set()
+        """Keys of calls that this run has paid for: the same call once more is from the journal in any case."""
+
+    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
+        remaining = iter(calls)
+        for call in remaining:  # what is known at the beginning waits for nothing
+            known = self._find(call.key(self._namespace))
+            if known is None:
+                remaining = itertools.chain([call], remaining)
+                break
+            yield known
+        slots: deque[tuple[str, Completion | None]] = deque()
+        """Of each call read so far and not yet yielded: its key, and its completion if the journal has it."""
+        while (following := next(remaining, None)) is not None:  # once, unless the disk becomes full on the way
+            remaining = itertools.chain([following], remaining)
+            await self._wait_for_room()
+            async for outcome in self._inner.complete(self._unknown(remaining, slots)):
+                while (known := slots[0][1]) is not None:
+                    slots.popleft()
+                    yield known
+                key, _ = slots.popleft()
+                if isinstance(outcome, Completion):
+                    self._journal.keep(key, outcome, self._run_id)
+                    self._counted.add(key)
+                yield outcome
+            while slots:
+                known = slots.popleft()[1]
+                assert known is not None, "the inner dispatcher yields one outcome per call"
+                yield known
+
+    async def _wait_for_room(self) -> None:
+        if self._journal.is_full:
+            self._on_wait("The disk is full: the run waits, and goes on when there is room.")
+            await self._journal.room()
+            self._on_wait("There is room on the disk again; the run goes on.")
+
+    def _unknown(self, calls: Iterator[Call], slots: deque[tuple[str, Completion | None]]) -> Iterator[Call]:
+        """The calls that must be made, as long as what they complete can be kept."""
+        while not self._journal.is_full and (call := next(calls, None)) is not None:
+            key = call.key(self._namespace)
+            known = self._find(key)
+            slots.append((key, known))
+            if known is None:
+                yield call
+
+    def _find(self, key: str) -> Completion | None:
+        known = self._journal.find(key, self._run_id)
+        if known is None or not known.own:
+            return known
+        if key in self._counted:
+            return replace(known, own=False)
+        self._counted.add(key)
+        return known
