@@ -19,12 +19,12 @@ from ulid import ULID
 
 from pipeline.documents.document import Document
 from pipeline.errors import DocumentUnreadable, EmptyDocument
-from serving.jobs.presence import Presence
 from serving.storage.blobs import BlobFolder, remove_all
 from serving.storage.database import Database
 from serving.storage.document_ref import DocumentRef, document_from
 from serving.storage.json_columns import to_json
 from serving.storage.parse_file import ParseLimits, parse_file
+from serving.storage.presence import Presence
 from serving.storage.schema import files, job_documents
 from serving.storage.stored_text import (
     TextFacts,
