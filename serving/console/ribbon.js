@@ -7,8 +7,8 @@ import { brief, number, percent } from "./format.js";
 
 const HEIGHT = 48;
 const MARKS = 16; // above the cells, for the numbers of citations
-const NARROWEST_CELL = 2.5;
-const FEWEST_DRAGGED_PX = 4; // fewer are a click
+const MIN_COLUMN_PX = 2.5;
+const MIN_DRAG_PX = 4; // less is a click
 const CITATION_GAP = 26; // closer numbers would touch
 
 const KEYS = {
@@ -19,13 +19,15 @@ const KEYS = {
   PageDown: (at, count) => at + Math.max(1, Math.round(count / 20)),
   PageUp: (at, count) => at - Math.max(1, Math.round(count / 20)),
   Home: () => 0,
-  End: (at, count) => count - 1,
+  End: (_, count) => count - 1,
 };
 
 export class Ribbon {
   /** `onOpen(chunk)` when a chunk is to be read, `onPoint(index or null)` when one is looked at; lives until `signal`. */
   constructor(scale, { onOpen, onPoint, signal }) {
-    Object.assign(this, { scale, onOpen, onPoint });
+    this.scale = scale;
+    this.onOpen = onOpen;
+    this.onPoint = onPoint;
     this.chunks = [];
     this.citations = new Map();
     this.lit = null;
@@ -109,7 +111,7 @@ export class Ribbon {
       this.dragged = false;
     });
     slider.addEventListener("pointermove", (event) => {
-      if (from === null || (!this.dragged && Math.abs(event.clientX - from) < FEWEST_DRAGGED_PX)) return;
+      if (from === null || (!this.dragged && Math.abs(event.clientX - from) < MIN_DRAG_PX)) return;
       slider.setPointerCapture(event.pointerId);
       this.dragged = true;
       slider.classList.add("dragging");
@@ -166,7 +168,7 @@ export class Ribbon {
 
   /** How many chunks share a column, so that columns are wide enough to be seen. */
   get perColumn() {
-    return Math.max(1, Math.ceil(NARROWEST_CELL / this.scale.cellWidth));
+    return Math.max(1, Math.ceil(MIN_COLUMN_PX / this.scale.cellWidth));
   }
 
   /** The most telling chunk of the column in which `index` stands. */
@@ -246,10 +248,10 @@ function onSchemeChange(redraw, signal) {
 
 const STATES = {
   waiting: "not read",
-  gated: "set aside by the gate: nothing in it points to the question",
+  gated: "skipped as irrelevant to the question",
   read: "read",
   empty: "read; nothing found",
-  failed: "could not be read",
+  failed: "not read: its call failed",
 };
 
 /** A chunk in words. */
@@ -266,7 +268,7 @@ export function describeChunk(chunk, count, citations) {
 
 /** What the looks mean. */
 export function ribbonLegend(signal) {
-  const paint = { waiting: "not read", gated: "set aside by the gate", read: "read", empty: "nothing found", failed: "failed" };
+  const paint = { waiting: "not read", gated: "skipped as irrelevant", read: "read", empty: "nothing found", failed: "failed" };
   const one = (chunk, words) => {
     const canvas = el("canvas", { class: "swatch", width: "28", height: "32", "aria-hidden": "true" });
     return { canvas, chunk, item: el("li", {}, canvas, words) };
