@@ -18,11 +18,11 @@ export class AskView {
     this.recent = new RecentJobs(api);
     this.planPanel = panel("Plan", { className: "plan-panel" });
     toggle(this.planPanel, false);
-    this.told = el("div", { class: "form-told" });
+    this.status = el("div", { class: "form-status" });
     const asking = panel("Ask");
-    const form = el("form", { novalidate: true }, this.form.host, this.told,
-      el("div", { class: "actions" }, el("button", { type: "submit", class: "primary" }, "Plan"), button("Ask without a plan", () => this.#ask(), "quiet")));
-    form.addEventListener("submit", (event) => (event.preventDefault(), this.#plan()));
+    const form = el("form", { novalidate: true }, this.form.host, this.status,
+      el("div", { class: "actions" }, el("button", { type: "submit", class: "primary" }, "Ask"), button("Plan", () => this.#plan())));
+    form.addEventListener("submit", (event) => (event.preventDefault(), this.#ask()));
     put(asking.body, form);
     this.host = el("div", { class: "ask-view" }, el("h1", { class: "unseen" }, "Ask about a document"),
       el("div", { class: "ask-left" }, this.documents.host), el("div", { class: "ask-right" }, asking, this.planPanel, this.recent.host));
@@ -30,7 +30,7 @@ export class AskView {
 
   async open({ job }) {
     this.recent.load();
-    const listed = listStrategies(this.api).catch(() => ["auto", "mapreduce"]);
+    const listed = listStrategies(this.api).catch(() => [{ name: "auto", steps: [] }]);
     await this.documents.load();
     this.form.setStrategies(await listed);
     if (job) await this.#fillFrom(job);
@@ -47,22 +47,22 @@ export class AskView {
       this.documents.choose((job.documents ?? []).map((document) => document.file_id));
       this.form.question.focus();
     } catch (error) {
-      put(this.told, errorNote(error));
+      put(this.status, errorNote(error));
     }
   }
 
   #edited() {
-    put(this.told);
+    put(this.status);
     if (this.planPanel.hidden) return;
     this.planning?.abort();
     this.planPanel.classList.add("stale");
-    put(this.planPanel.aside, el("span", { class: "hint" }, "Changed since; plan again"));
+    put(this.planPanel.aside, el("span", { class: "hint" }, "Edited since; plan again"));
   }
 
   #read() {
     const { body, complaint, field } = this.form.read(this.files);
     if (!complaint) return body;
-    put(this.told, errorNote(this.documents.sending && !field ? "The document is still being sent." : complaint));
+    put(this.status, errorNote(this.documents.sending && !field ? "The document is still being uploaded." : complaint));
     (field ?? document.getElementById("file-field"))?.focus();
     return null;
   }
@@ -91,12 +91,12 @@ export class AskView {
   async #ask() {
     const body = this.#read();
     if (!body) return;
-    put(this.told, loadingNote("Handing the question in…"));
+    put(this.status, loadingNote("Submitting…"));
     try {
       const job = await this.api.submit(body);
       location.hash = jobPlace(job.id);
     } catch (error) {
-      put(this.told, errorNote(error));
+      put(this.status, errorNote(error));
     }
   }
 }

@@ -1,7 +1,7 @@
 // The same question under two to four strategies, side by side.
 
 import { confidenceMeter } from "./citation.js";
-import { toCsv, toMarkdown } from "./compare_export.js";
+import { saveFile, toCsv, toMarkdown } from "./compare_export.js";
 import { DocumentsPanel } from "./documents.js";
 import { el, put, setText } from "./dom.js";
 import { brief, number, percent, printable } from "./format.js";
@@ -11,12 +11,11 @@ import { button, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
 import { QuestionForm } from "./question_form.js";
 import { stateBadge } from "./recent_jobs.js";
 import { TERMINAL } from "./run_state.js";
-import { saveFile } from "./save_file.js";
 import { listStrategies, strategyName } from "./strategies.js";
 import { sumUsage, usageRows } from "./usage.js";
 
-const FEWEST = 2;
-const MOST = 4;
+const MIN_SIDES = 2;
+const MAX_SIDES = 4;
 const POLL_MS = 1_500;
 const USUAL = ["mapreduce", "truncate"]; // the second is the control that the first has to beat
 
@@ -29,7 +28,7 @@ export class CompareView {
   async open({ jobs }) {
     this.closed = false;
     put(this.host, el("h1", { class: "unseen" }, "Compare strategies"));
-    if (jobs.length >= FEWEST) return this.#showComparison(jobs.slice(0, MOST));
+    if (jobs.length >= MIN_SIDES) return this.#showComparison(jobs.slice(0, MAX_SIDES));
     await this.#showForm(jobs[0] ?? "");
   }
 
@@ -40,27 +39,27 @@ export class CompareView {
 
   async #showForm(fromId) {
     this.files = [];
-    this.told = el("div", { class: "form-told" });
+    this.status = el("div", { class: "form-status" });
     this.documents = new DocumentsPanel(this.api, { onChoice: (files) => (this.files = files) });
-    this.form = new QuestionForm({ onChange: () => put(this.told), withStrategy: false });
-    this.boxes = el("fieldset", { class: "strategies" }, el("legend", {}, `Strategies (${FEWEST} to ${MOST})`), loadingNote());
-    const form = el("form", { novalidate: true }, this.form.host, this.boxes, this.told,
+    this.form = new QuestionForm({ onChange: () => put(this.status), withStrategy: false });
+    this.boxes = el("fieldset", { class: "strategies" }, el("legend", {}, `Strategies (${MIN_SIDES} to ${MAX_SIDES})`), loadingNote());
+    const form = el("form", { novalidate: true }, this.form.host, this.boxes, this.status,
       el("div", { class: "actions" }, el("button", { type: "submit", class: "primary" }, "Compare")));
     form.addEventListener("submit", (event) => (event.preventDefault(), this.#submit()));
     const asking = panel("Question for every strategy");
     put(asking.body, form);
     this.host.append(el("div", { class: "ask-view" }, el("div", { class: "ask-left" }, this.documents.host), el("div", { class: "ask-right" }, asking)));
-    const [names, , job] = await Promise.all([
-      listStrategies(this.api).catch(() => ["mapreduce", "reference"]), this.documents.load(), fromId ? this.api.job(fromId).catch(() => null) : null,
+    const [strategies, , job] = await Promise.all([
+      listStrategies(this.api).catch(() => USUAL.map((name) => ({ name }))), this.documents.load(), fromId ? this.api.job(fromId).catch(() => null) : null,
     ]);
-    this.#offer(names.filter((name) => name !== "auto"), job);
+    this.#offer(strategies.map(({ name }) => name).filter((name) => name !== "auto"), job);
   }
 
   #offer(names, job) {
     this.given = job;
     const before = job?.plan?.strategy ?? job?.strategy;
-    const usual = USUAL.every((name) => names.includes(name)) ? USUAL : names.slice(0, FEWEST);
-    put(this.boxes, el("legend", {}, `Strategies (${FEWEST} to ${MOST})`), names.map((name) => {
+    const usual = USUAL.every((name) => names.includes(name)) ? USUAL : names.slice(0, MIN_SIDES);
+    put(this.boxes, el("legend", {}, `Strategies (${MIN_SIDES} to ${MAX_SIDES})`), names.map((name) => {
       const box = el("input", { type: "checkbox", value: name });
       box.checked = job ? name === before : usual.includes(name);
       return el("label", { class: "choice" }, box, strategyName(name));
@@ -73,15 +72,15 @@ export class CompareView {
   async #submit() {
     const names = [...this.boxes.querySelectorAll("input:checked")].map((box) => box.value);
     const { body, complaint, field } = this.form.read(this.files);
-    const wrong = complaint ?? (names.length < FEWEST || names.length > MOST ? `Choose ${FEWEST} to ${MOST} strategies.` : null);
-    if (wrong) return put(this.told, errorNote(wrong)), field?.focus();
-    put(this.told, loadingNote("Handing the questions in…"));
+    const wrong = complaint ?? (names.length < MIN_SIDES || names.length > MAX_SIDES ? `Choose ${MIN_SIDES} to ${MAX_SIDES} strategies.` : null);
+    if (wrong) return put(this.status, errorNote(wrong)), field?.focus();
+    put(this.status, loadingNote("Submitting…"));
     try {
       const ids = [];
       for (const strategy of names) ids.push((await this.api.submit({ ...body, strategy })).id);
       location.hash = comparePlace(ids);
     } catch (error) {
-      put(this.told, errorNote(error));
+      put(this.status, errorNote(error));
     }
   }
 
@@ -147,12 +146,13 @@ export class CompareView {
 
 const usage = (result) => sumUsage(usageRows(result));
 
+/** @type {[string, (result: any) => number, (value: number) => string][]} */
 const FIGURES = [
   ["Coverage", (result) => result.coverage.share, percent],
   ["Citations", (result) => result.evidence.length, number],
   ["Conflicts", (result) => result.conflicts.length, number],
   ["Calls", (result) => usage(result).calls, number],
-  ["From the journal", (result) => usage(result).journal, number],
+  ["Reused calls", (result) => usage(result).journal, number],
   ["Prompt tokens", (result) => usage(result).prompt, number],
   ["Cached tokens", (result) => usage(result).cached, number],
   ["Output tokens", (result) => usage(result).output, number],

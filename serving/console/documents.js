@@ -2,12 +2,13 @@
 
 import { el, put, setText, toggle } from "./dom.js";
 import { brief, bytes, number, plural, shortNumber, since } from "./format.js";
-import { button, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
+import { button, deleteButton, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
 
 export class DocumentsPanel {
-  /** `onChoice(files)` hears what is chosen, in the list's order. */
+  /** `onChoice(files)` hears the chosen files, in the list's order. */
   constructor(api, { onChoice }) {
-    Object.assign(this, { api, onChoice });
+    this.api = api;
+    this.onChoice = onChoice;
     this.files = [];
     this.chosen = new Set();
     this.host = panel("Documents");
@@ -46,7 +47,7 @@ export class DocumentsPanel {
     field.addEventListener("change", () => (this.#sendAll([...field.files]), (field.value = "")));
     const area = el("label", { class: "drop", for: "file-field" }, field,
       el("span", { class: "drop-lead" }, "Drop a document here, or ", el("span", { class: "as-link" }, "choose a file")),
-      el("span", { class: "hint" }, "Text, Markdown, HTML, CSV, JSON, PDF, Office; it stays on your gateway"));
+      el("span", { class: "hint" }, "Text, Markdown, HTML, CSV, JSON, PDF, Office; files never leave your server"));
     for (const kind of ["dragenter", "dragover"]) area.addEventListener(kind, (event) => (event.preventDefault(), area.classList.add("over")));
     for (const kind of ["dragleave", "drop"]) area.addEventListener(kind, () => area.classList.remove("over"));
     area.addEventListener("drop", (event) => (event.preventDefault(), this.#sendAll([...event.dataTransfer.files])));
@@ -72,14 +73,14 @@ export class DocumentsPanel {
 
   async #send(file) {
     const stop = new AbortController();
-    const bar = el("progress", { max: "1", value: "0", "aria-label": `Sending ${file.name}` });
-    const told = el("span", { class: "hint" }, "sending");
-    const item = el("li", {}, el("span", { class: "file-name" }, brief(file.name, 60)), bar, told, button("Stop", () => stop.abort()));
+    const bar = el("progress", { max: "1", value: "0", "aria-label": `Uploading ${file.name}` });
+    const status = el("span", { class: "hint" }, "uploading");
+    const item = el("li", {}, el("span", { class: "file-name" }, brief(file.name, 60)), bar, status, button("Stop", () => stop.abort()));
     this.uploads.append(item);
     try {
       const stored = await this.api.upload(file, (share) => {
         bar.value = share;
-        setText(told, share < 1 ? `${Math.round(share * 100)} % of ${bytes(file.size)}` : "reading the document…");
+        setText(status, share < 1 ? `${Math.round(share * 100)} % of ${bytes(file.size)}` : "reading the document…");
       }, stop.signal);
       item.remove();
       this.files = [stored, ...this.files.filter((other) => other.id !== stored.id)];
@@ -87,7 +88,7 @@ export class DocumentsPanel {
       this.#show();
     } catch (error) {
       if (error.name === "AbortError") item.remove();
-      else put(item, el("span", { class: "file-name" }, brief(file.name, 60)), errorNote(error), button("Dismiss", () => item.remove()));
+      else put(item, errorNote(error, () => (item.remove(), this.#send(file))), button("Dismiss", () => item.remove()));
     }
   }
 
@@ -108,9 +109,17 @@ export class DocumentsPanel {
       else this.chosen.delete(file.id);
       this.onChoice(this.choice);
     });
-    return el("label", { class: "file" }, box,
-      el("span", { class: "file-name" }, brief(file.filename, 80)),
-      el("span", { class: "hint" }, fileFacts(file)));
+    const remove = deleteButton(brief(file.filename, 80), async () => {
+      await this.api.deleteFile(file.id);
+      this.files = this.files.filter((other) => other.id !== file.id);
+      this.chosen.delete(file.id);
+      this.#show();
+    });
+    return el("div", { class: "file-row" },
+      el("label", { class: "file" }, box,
+        el("span", { class: "file-name" }, brief(file.filename, 80)),
+        el("span", { class: "hint" }, fileFacts(file))),
+      remove);
   }
 }
 

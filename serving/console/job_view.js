@@ -28,6 +28,7 @@ export class JobView {
   constructor(api) {
     this.api = api;
     this.host = el("div", { class: "job-view" });
+    this.paused = new PausedPanel({ onResume: (state) => this.#resume(state) });
   }
 
   async open({ job: id, span }) {
@@ -41,6 +42,7 @@ export class JobView {
       return put(this.host, errorNote(error, () => this.open({ job: id, span })));
     }
     if (this.closed) return;
+    document.title = `${brief(this.job.question, 60)} · Longfold`;
     this.#build();
     if (this.job.plan) applyEvent(this.run, { kind: "plan", data: this.job.plan });
     this.#follow();
@@ -71,7 +73,6 @@ export class JobView {
     this.progress = new Progress();
     this.answer = new AnswerPanel({ jobId: id, onShow: show });
     this.conflicts = new ConflictsPanel({ jobId: id, onShow: show });
-    this.paused ??= new PausedPanel({ onResume: (state) => this.#resume(state) });
     this.usage = new UsagePanel();
     this.connection = new Connection(() => this.stream?.reconnect());
     this.document = new DocumentView({ fetchText: (start, end) => this.api.text(id, start, end) });
@@ -103,8 +104,8 @@ export class JobView {
     this.scale.addEventListener("change", () => setText(shown, this.scale.inWords));
     this.grid = el("div", { class: "map-grid" }, el("div", { class: "tree-row" }, el("span", { class: "row-label" }, "Map"), this.ribbon.slider), this.tree.host);
     this.legend = ribbonLegend(this.ending.signal);
-    this.told = el("div", { class: "ribbon-line" }, this.ribbon.told, el("p", { class: "ribbon-keys", "aria-hidden": "true" }, "← → move · N P findings · Enter read · + − 0 zoom"));
-    put(this.map.body, this.progress.host, this.grid, this.told, this.legend);
+    this.pointed = el("div", { class: "ribbon-line" }, this.ribbon.told, el("p", { class: "ribbon-keys", "aria-hidden": "true" }, "← → move · N P findings · Enter read · + − 0 zoom"));
+    put(this.map.body, this.progress.host, this.grid, this.pointed, this.legend);
     return this.map;
   }
 
@@ -133,7 +134,7 @@ export class JobView {
   #draw() {
     const { run } = this;
     if (run.state !== this.drawnState) this.#enter(run.state);
-    for (const part of [this.grid, this.told, this.legend]) toggle(part, run.chunks.length > 0);
+    for (const part of [this.grid, this.pointed, this.legend]) toggle(part, run.chunks.length > 0);
     this.ribbon.setChunks(run.chunks);
     this.tree.update(run);
     this.progress.update(run);
@@ -148,7 +149,7 @@ export class JobView {
     put(this.badge, stateBadge(state));
     this.#showActions(state);
     if (state === "completed") this.#fetchResult();
-    else if (state === "paused") announce("The run waits for you.", true);
+    else if (state === "paused") announce("The run is paused.", true);
     else if (TERMINAL.has(state)) announce(`The run was ${state}.`, true);
   }
 

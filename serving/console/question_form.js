@@ -5,33 +5,45 @@ import { TASKS, taskName } from "./format.js";
 import { strategyName } from "./strategies.js";
 
 export class QuestionForm {
-  /** `onChange()` when anything was edited. `strategies` are names; without a choice of one, `strategy` is left out. */
+  /** `onChange()` when anything was edited; `withStrategy` false for a form that is asked of several strategies. */
   constructor({ onChange, withStrategy = true }) {
+    this.steps = new Map();
     this.question = el("textarea", { id: "question", rows: "3", required: true, placeholder: "What do you want to know?" });
     this.task = el("select", { id: "task" }, TASKS.map((task) => el("option", { value: task }, taskName(task))));
     this.choices = el("textarea", { id: "choices", rows: "4", placeholder: "One option per line" });
     this.choicesField = labelled("Options", this.choices);
-    this.strategy = el("select", { id: "strategy" }, el("option", { value: "auto" }, strategyName("auto")));
-    this.chunkTokens = el("input", { id: "chunk-tokens", type: "number", min: "64", step: "1", placeholder: "the model's own" });
-    this.mostTokens = el("input", { id: "most-tokens", type: "number", min: "1", step: "1", placeholder: "no limit" });
-    this.mostMinutes = el("input", { id: "most-minutes", type: "number", min: "1", step: "1", placeholder: "no limit" });
-    this.pauseBefore = el("input", { id: "pause-before", type: "text", maxlength: "64", placeholder: "e.g. reduce" });
+    this.strategy = el("select", { id: "strategy", onchange: () => this.#offerSteps() });
+    this.chunkTokens = el("input", { id: "chunk-tokens", type: "number", min: "64", step: "1", placeholder: "automatic" });
+    this.maxTokens = el("input", { id: "max-tokens", type: "number", min: "1", step: "1", placeholder: "no limit" });
+    this.maxMinutes = el("input", { id: "max-minutes", type: "number", min: "1", step: "1", placeholder: "no limit" });
+    this.pauseBefore = el("select", { id: "pause-before" });
     this.host = el("div", { class: "question-form" },
       labelled("Question", this.question),
       el("div", { class: "field-row" }, labelled("Task", this.task), withStrategy && labelled("Strategy", this.strategy)),
       this.choicesField,
       el("details", { class: "more" }, el("summary", {}, "Limits and pauses"),
-        el("div", { class: "field-row" }, labelled("Tokens per chunk", this.chunkTokens), labelled("Tokens at most", this.mostTokens), labelled("Minutes at most", this.mostMinutes), withStrategy && labelled("Pause before step", this.pauseBefore))));
+        el("div", { class: "field-row" }, labelled("Tokens per chunk", this.chunkTokens), labelled("Max. tokens", this.maxTokens), labelled("Max. minutes", this.maxMinutes), withStrategy && labelled("Pause before step", this.pauseBefore))));
+    this.setStrategies([{ name: "auto", steps: [] }]);
     toggle(this.choicesField, false);
     this.task.addEventListener("change", () => toggle(this.choicesField, this.task.value === "multiple_choice"));
     this.host.addEventListener("input", onChange);
     this.host.addEventListener("change", onChange);
   }
 
-  setStrategies(names) {
+  /** Strategies as {name, steps}. */
+  setStrategies(strategies) {
     const chosen = this.strategy.value;
-    put(this.strategy, names.map((name) => el("option", { value: name }, strategyName(name))));
-    this.strategy.value = names.includes(chosen) ? chosen : names[0];
+    this.steps = new Map(strategies.map(({ name, steps }) => [name, steps]));
+    put(this.strategy, strategies.map(({ name }) => el("option", { value: name }, strategyName(name))));
+    this.strategy.value = this.steps.has(chosen) ? chosen : strategies[0].name;
+    this.#offerSteps();
+  }
+
+  /** Before which steps the chosen strategy can pause; the automatic one has none of its own. */
+  #offerSteps() {
+    const steps = this.steps.get(this.strategy.value) ?? [];
+    put(this.pauseBefore, el("option", { value: "" }, steps.length ? "do not pause" : "choose a strategy first"), steps.map((step) => el("option", { value: step }, step)));
+    this.pauseBefore.disabled = !steps.length;
   }
 
   /** Fill in what a job was asked. */
@@ -39,7 +51,10 @@ export class QuestionForm {
     this.question.value = question;
     this.task.value = task;
     this.choices.value = choices.join("\n");
-    if ([...this.strategy.options].some((option) => option.value === strategy)) this.strategy.value = strategy;
+    if (this.steps.has(strategy)) {
+      this.strategy.value = strategy;
+      this.#offerSteps();
+    }
     toggle(this.choicesField, task === "multiple_choice");
   }
 
@@ -56,11 +71,10 @@ export class QuestionForm {
     }
     if (this.chunkTokens.value) body.options = { chunk_tokens: Number(this.chunkTokens.value) };
     const limits = {};
-    if (this.mostTokens.value) limits.tokens = Number(this.mostTokens.value);
-    if (this.mostMinutes.value) limits.wall_time_s = Number(this.mostMinutes.value) * 60;
+    if (this.maxTokens.value) limits.tokens = Number(this.maxTokens.value);
+    if (this.maxMinutes.value) limits.wall_time_s = Number(this.maxMinutes.value) * 60;
     if (Object.keys(limits).length) body.limits = limits;
-    const step = this.pauseBefore.value.trim();
-    if (step) body.pause_before = step;
+    if (this.pauseBefore.value) body.pause_before = this.pauseBefore.value;
     return { body };
   }
 }
