@@ -1,6 +1,6 @@
 // The first view: choose documents, write a question, see the plan, ask.
 
-import { DocumentsPanel, pagesOf } from "./documents.js";
+import { pagesOf } from "./documents.js";
 import { el, put, toggle } from "./dom.js";
 import { jobPlace } from "./location.js";
 import { button, errorNote, loadingNote, panel } from "./panel.js";
@@ -12,67 +12,46 @@ import { listStrategies } from "./strategies.js";
 export class AskView {
   constructor(api) {
     this.api = api;
-    this.files = [];
-    this.documents = new DocumentsPanel(api, { onChoice: (files) => ((this.files = files), this.#edited()) });
-    this.form = new QuestionForm({ onChange: () => this.#edited() });
+    this.planning = new AbortController();
+    this.form = new QuestionForm(api, {
+      title: "Ask", onEdit: () => this.#edited(), onSubmit: () => this.#ask(),
+      actions: [el("button", { type: "submit", class: "primary" }, "Ask"), button("Plan", () => this.#plan())],
+    });
     this.recent = new RecentJobs(api);
     this.planPanel = panel("Plan", { className: "plan-panel" });
     toggle(this.planPanel, false);
-    this.status = el("div", { class: "form-status" });
-    const asking = panel("Ask");
-    const form = el("form", { novalidate: true }, this.form.host, this.status,
-      el("div", { class: "actions" }, el("button", { type: "submit", class: "primary" }, "Ask"), button("Plan", () => this.#plan())));
-    form.addEventListener("submit", (event) => (event.preventDefault(), this.#ask()));
-    put(asking.body, form);
     this.host = el("div", { class: "ask-view" }, el("h1", { class: "unseen" }, "Ask about a document"),
-      el("div", { class: "ask-left" }, this.documents.host), el("div", { class: "ask-right" }, asking, this.planPanel, this.recent.host));
+      el("div", { class: "ask-left" }, this.form.documents.host), el("div", { class: "ask-right" }, this.form.host, this.planPanel, this.recent.host));
   }
 
   async open({ job }) {
     this.recent.load();
-    const listed = listStrategies(this.api).catch(() => [{ name: "auto", steps: [] }]);
-    await this.documents.load();
-    this.form.setStrategies(await listed);
-    if (job) await this.#fillFrom(job);
-  }
-
-  close() {
-    this.planning?.abort();
-  }
-
-  async #fillFrom(id) {
+    const strategies = listStrategies(this.api).catch(() => []);
+    await this.form.documents.load();
+    if ((await strategies).length) this.form.setStrategies(await strategies);
     try {
-      const job = await this.api.job(id);
-      this.form.fill(job);
-      this.documents.choose((job.documents ?? []).map((document) => document.file_id));
-      this.form.question.focus();
+      if (job) this.form.fill(await this.api.job(job));
     } catch (error) {
-      put(this.status, errorNote(error));
+      this.form.refuse(error);
     }
   }
 
+  close() {
+    this.planning.abort();
+  }
+
   #edited() {
-    put(this.status);
     if (this.planPanel.hidden) return;
-    this.planning?.abort();
+    this.planning.abort();
     this.planPanel.classList.add("stale");
     put(this.planPanel.aside, el("span", { class: "hint" }, "Edited since; plan again"));
   }
 
-  #read() {
-    const { body, complaint, field } = this.form.read(this.files);
-    if (!complaint) return body;
-    put(this.status, errorNote(this.documents.sending && !field ? "The document is still being uploaded." : complaint));
-    (field ?? document.getElementById("file-field"))?.focus();
-    return null;
-  }
-
   async #plan() {
-    const body = this.#read();
+    const body = this.form.read();
     if (!body) return;
-    this.planning?.abort();
+    this.planning.abort();
     this.planning = new AbortController();
-    const pages = this.files.reduce((sum, file) => sum + pagesOf(file), 0);
     toggle(this.planPanel, true);
     this.planPanel.classList.remove("stale");
     put(this.planPanel.aside);
@@ -80,6 +59,7 @@ export class AskView {
     try {
       const estimate = await this.api.estimate(body, this.planning.signal);
       const run = button("Run", () => this.#ask(), "primary");
+      const pages = this.form.documents.choice.reduce((sum, file) => sum + pagesOf(file), 0);
       put(this.planPanel.body, planView(estimate, pages), el("div", { class: "actions" }, run));
       run.focus({ preventScroll: true });
       this.planPanel.scrollIntoView({ block: "nearest" });
@@ -88,15 +68,8 @@ export class AskView {
     }
   }
 
-  async #ask() {
-    const body = this.#read();
-    if (!body) return;
-    put(this.status, loadingNote("Submitting…"));
-    try {
-      const job = await this.api.submit(body);
-      location.hash = jobPlace(job.id);
-    } catch (error) {
-      put(this.status, errorNote(error));
-    }
+  #ask() {
+    const body = this.form.read();
+    if (body) this.form.submit([body], ([id]) => jobPlace(id));
   }
 }

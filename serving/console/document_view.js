@@ -30,7 +30,7 @@ export class DocumentView {
     put(this.text, emptyNote("Choose a citation, or a cell of the ribbon, to read that place here."));
   }
 
-  /** Spans {start, end, n} that are marked wherever they come into view. */
+  /** Spans {start, end, n, kind} that are marked wherever they come into view. */
   setMarks(marks) {
     this.marks = marks.filter((mark) => Number.isInteger(mark.start)).sort((a, b) => a.start - b.start);
     for (const [start, block] of this.blocks) this.#render(start, block);
@@ -139,8 +139,8 @@ export class DocumentView {
     const block = { text: shown, starts, points: starts.length - 1, last: starts.length <= BLOCK, node: el("span", { class: "block" }) };
     this.blocks.set(start, block);
     this.#render(start, block);
-    const after = [...this.blocks.entries()].filter(([other]) => other > start).sort(([a], [b]) => a - b)[0];
-    this.text.insertBefore(block.node, after?.[1].node ?? null);
+    const after = Math.min(...[...this.blocks.keys()].filter((other) => other > start));
+    this.text.insertBefore(block.node, this.blocks.get(after)?.node ?? null);
   }
 
   #drop(start, above) {
@@ -178,7 +178,7 @@ function pointStarts(text) {
 const blockOf = (point) => point - (point % BLOCK);
 
 function coveredPiece(piece, over, at) {
-  const kinds = new Set(over.map((mark) => mark.kind ?? "cite"));
+  const kinds = new Set(over.map((mark) => mark.kind));
   if (!kinds.size) return piece;
   const classes = [...kinds].join(" ");
   if (kinds.size === 1 && kinds.has("extent")) return el("span", { class: classes }, piece);

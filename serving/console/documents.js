@@ -5,7 +5,7 @@ import { brief, bytes, number, plural, shortNumber, since } from "./format.js";
 import { button, deleteButton, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
 
 export class DocumentsPanel {
-  /** `onChoice(files)` hears the chosen files, in the list's order. */
+  /** `onChoice()` when other files are chosen. */
   constructor(api, { onChoice }) {
     this.api = api;
     this.onChoice = onChoice;
@@ -98,7 +98,7 @@ export class DocumentsPanel {
     else {
       put(this.list, el("fieldset", {}, el("legend", {}, "Recent documents"), this.files.map((file) => this.#row(file))));
     }
-    this.onChoice(this.choice);
+    this.onChoice();
   }
 
   #row(file) {
@@ -107,7 +107,7 @@ export class DocumentsPanel {
     box.addEventListener("change", () => {
       if (box.checked) this.chosen.add(file.id);
       else this.chosen.delete(file.id);
-      this.onChoice(this.choice);
+      this.onChoice();
     });
     const remove = deleteButton(brief(file.filename, 80), async () => {
       await this.api.deleteFile(file.id);

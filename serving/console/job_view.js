@@ -1,9 +1,8 @@
 // One question at work: progress, ribbon and tree on top; answer, conflicts and costs beside the document.
 
-import { AnswerPanel } from "./answer.js";
+import { AnswerPanel, ConflictsPanel } from "./answer.js";
 import { announce } from "./announce.js";
 import { ChunkScale } from "./chunk_scale.js";
-import { ConflictsPanel } from "./conflicts.js";
 import { Connection } from "./connection.js";
 import { copyButton } from "./copy_link.js";
 import { DocumentView } from "./document_view.js";
@@ -104,7 +103,7 @@ export class JobView {
     this.scale.addEventListener("change", () => setText(shown, this.scale.inWords));
     this.grid = el("div", { class: "map-grid" }, el("div", { class: "tree-row" }, el("span", { class: "row-label" }, "Map"), this.ribbon.slider), this.tree.host);
     this.legend = ribbonLegend(this.ending.signal);
-    this.pointed = el("div", { class: "ribbon-line" }, this.ribbon.told, el("p", { class: "ribbon-keys", "aria-hidden": "true" }, "← → move · N P findings · Enter read · + − 0 zoom"));
+    this.pointed = el("div", { class: "ribbon-line" }, this.ribbon.description, el("p", { class: "ribbon-keys", "aria-hidden": "true" }, "← → move · N P findings · Enter read · + − 0 zoom"));
     put(this.map.body, this.progress.host, this.grid, this.pointed, this.legend);
     return this.map;
   }
@@ -165,10 +164,8 @@ export class JobView {
     const byChunk = new Map();
     evidence.forEach(({ chunk, start }, at) => start !== null && byChunk.set(chunk, [...(byChunk.get(chunk) ?? []), at + 1]));
     this.ribbon.setCitations(byChunk);
-    this.document.setMarks([
-      ...evidence.map(({ start, end }, at) => ({ start, end, n: at + 1 })),
-      ...conflicts.flatMap((side) => side.evidence ?? []).map(({ start, end }, at) => ({ start, end, n: evidence.length + at + 1, kind: "conflict" })),
-    ]);
+    const all = [...evidence, ...conflicts.flatMap((side) => side.evidence ?? [])];
+    this.document.setMarks(all.map(({ start, end }, at) => ({ start, end, n: at + 1, kind: at < evidence.length ? "cite" : "conflict" })));
     toggle(this.conflicts.host, this.result.found);
     this.conflicts.show(this.result);
     const first = evidence.find(({ start }) => start !== null);
@@ -179,32 +176,22 @@ export class JobView {
   #showActions(state) {
     const over = TERMINAL.has(state);
     put(this.actions,
-      !over && button("Cancel", (event) => this.#act(event, () => this.#cancel(event)), "danger"),
-      (state === "failed" || state === "cancelled") && button("Retry", (event) => this.#act(event, () => this.#retry()), "primary"),
+      !over && button("Cancel", (event) => this.#act(event, "Cancelling…", () => this.api.cancel(this.id)), "danger"),
+      (state === "failed" || state === "cancelled") && button("Retry", (event) => this.#act(event, "Retrying…", async () => (await this.api.retry(this.id), this.#openAgain())), "primary"),
       el("a", { class: "quiet", href: againPlace(this.id) }, "Ask again"),
       state === "completed" && el("a", { class: "quiet", href: comparePlace([this.id]) }, "Compare"),
       copyButton("Copy link", () => absolute(jobPlace(this.id))));
   }
 
-  async #act(event, action) {
-    const pressed = event.currentTarget;
-    pressed.disabled = true;
+  async #act({ currentTarget }, words, action) {
+    currentTarget.disabled = true;
+    setText(currentTarget, words);
     try {
       await action();
     } catch (error) {
       this.#showActions(this.run.state);
       this.actions.append(errorNote(error));
     }
-  }
-
-  #cancel({ currentTarget }) {
-    setText(currentTarget, "Cancelling…");
-    return this.api.cancel(this.id);
-  }
-
-  async #retry() {
-    await this.api.retry(this.id);
-    await this.#openAgain();
   }
 
   async #resume(state) {
@@ -244,8 +231,8 @@ export class JobView {
   }
 
   #titleOf({ start, end }) {
-    const sides = [this.result, ...(this.result?.conflicts ?? [])];
-    const quoted = sides.flatMap((side) => side?.evidence ?? []).find((each) => each.start === start && each.end === end);
+    const quotes = [this.result, ...(this.result?.conflicts ?? [])].flatMap((side) => side?.evidence ?? []);
+    const quoted = quotes.find((each) => each.start === start && each.end === end);
     return quoted?.source ? `${brief(quoted.source, 60)}, line ${number(quoted.line)}` : "";
   }
 

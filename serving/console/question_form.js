@@ -1,13 +1,21 @@
-// The question, the kind of work and the strategy, as fields; and as the body that the gateway takes.
+// Documents, a question about them, the kind of work and its limits, as fields; and as the body that the gateway takes.
 
+import { DocumentsPanel } from "./documents.js";
 import { el, put, toggle } from "./dom.js";
 import { TASKS, taskName } from "./format.js";
+import { errorNote, loadingNote, panel } from "./panel.js";
 import { strategyName } from "./strategies.js";
 
 export class QuestionForm {
-  /** `onChange()` when anything was edited; `withStrategy` false for a form that is asked of several strategies. */
-  constructor({ onChange, withStrategy = true }) {
+  /**
+   * `onEdit()` when anything was edited, `onSubmit()` by Enter or the submit button among `actions`. `fields` are the
+   * view's own; `withStrategy` is false where the question goes to several strategies.
+   */
+  constructor(api, { title, fields = null, actions, withStrategy = true, onEdit = () => {}, onSubmit }) {
+    this.api = api;
     this.steps = new Map();
+    const edited = () => (put(this.status), onEdit());
+    this.documents = new DocumentsPanel(api, { onChoice: edited });
     this.question = el("textarea", { id: "question", rows: "3", required: true, placeholder: "What do you want to know?" });
     this.task = el("select", { id: "task" }, TASKS.map((task) => el("option", { value: task }, taskName(task))));
     this.choices = el("textarea", { id: "choices", rows: "4", placeholder: "One option per line" });
@@ -17,17 +25,19 @@ export class QuestionForm {
     this.maxTokens = el("input", { id: "max-tokens", type: "number", min: "1", step: "1", placeholder: "no limit" });
     this.maxMinutes = el("input", { id: "max-minutes", type: "number", min: "1", step: "1", placeholder: "no limit" });
     this.pauseBefore = el("select", { id: "pause-before" });
-    this.host = el("div", { class: "question-form" },
+    this.status = el("div", { class: "form-status" });
+    const form = el("form", { novalidate: true, oninput: edited, onchange: edited, onsubmit: (event) => (event.preventDefault(), onSubmit()) },
       labelled("Question", this.question),
       el("div", { class: "field-row" }, labelled("Task", this.task), withStrategy && labelled("Strategy", this.strategy)),
       this.choicesField,
       el("details", { class: "more" }, el("summary", {}, "Limits and pauses"),
-        el("div", { class: "field-row" }, labelled("Tokens per chunk", this.chunkTokens), labelled("Max. tokens", this.maxTokens), labelled("Max. minutes", this.maxMinutes), withStrategy && labelled("Pause before step", this.pauseBefore))));
+        el("div", { class: "field-row" }, labelled("Tokens per chunk", this.chunkTokens), labelled("Max. tokens", this.maxTokens), labelled("Max. minutes", this.maxMinutes), withStrategy && labelled("Pause before step", this.pauseBefore))),
+      fields, this.status, el("div", { class: "actions" }, actions));
+    this.task.addEventListener("change", () => this.#showChoices());
+    this.host = panel(title);
+    put(this.host.body, form);
     this.setStrategies([{ name: "auto", steps: [] }]);
-    toggle(this.choicesField, false);
-    this.task.addEventListener("change", () => toggle(this.choicesField, this.task.value === "multiple_choice"));
-    this.host.addEventListener("input", onChange);
-    this.host.addEventListener("change", onChange);
+    this.#showChoices();
   }
 
   /** Strategies as {name, steps}. */
@@ -46,36 +56,59 @@ export class QuestionForm {
     this.pauseBefore.disabled = !steps.length;
   }
 
+  #showChoices() {
+    toggle(this.choicesField, this.task.value === "multiple_choice");
+  }
+
   /** Fill in what a job was asked. */
-  fill({ question = "", task = "question_answering", choices = [], strategy = "auto" }) {
+  fill({ question = "", task = "question_answering", choices = [], strategy = "auto", documents = [] }) {
     this.question.value = question;
     this.task.value = task;
     this.choices.value = choices.join("\n");
-    if (this.steps.has(strategy)) {
-      this.strategy.value = strategy;
-      this.#offerSteps();
-    }
-    toggle(this.choicesField, task === "multiple_choice");
+    if (this.steps.has(strategy)) this.strategy.value = strategy;
+    this.#offerSteps();
+    this.#showChoices();
+    this.documents.choose(documents.map((document) => document.file_id));
+    this.question.focus();
   }
 
-  /** The body of a job for these files, or a complaint: {body} or {complaint, field}. */
-  read(files) {
+  /** The body of a job; null, with a complaint shown, if something is missing. */
+  read() {
+    const files = this.documents.choice;
     const question = this.question.value.trim();
-    if (!files.length) return { complaint: "Choose a document first.", field: null };
     const task = this.task.value;
-    if (!question && task !== "summarization") return { complaint: "Write a question first.", field: this.question };
-    const body = { file_ids: files.map((file) => file.id), question: question || "Summarise the document.", task, strategy: this.strategy.value };
-    if (task === "multiple_choice") {
-      body.choices = this.choices.value.split("\n").map((line) => line.trim()).filter(Boolean);
-      if (body.choices.length < 2) return { complaint: "Give at least two options, one per line.", field: this.choices };
-    }
-    if (this.chunkTokens.value) body.options = { chunk_tokens: Number(this.chunkTokens.value) };
+    const choices = task === "multiple_choice" ? this.choices.value.split("\n").map((line) => line.trim()).filter(Boolean) : null;
+    if (!files.length) return this.refuse(this.documents.sending ? "The document is still being uploaded." : "Choose a document first.", document.getElementById("file-field"));
+    if (!question && task !== "summarization") return this.refuse("Write a question first.", this.question);
+    if (choices && choices.length < 2) return this.refuse("Give at least two options, one per line.", this.choices);
     const limits = {};
     if (this.maxTokens.value) limits.tokens = Number(this.maxTokens.value);
     if (this.maxMinutes.value) limits.wall_time_s = Number(this.maxMinutes.value) * 60;
-    if (Object.keys(limits).length) body.limits = limits;
-    if (this.pauseBefore.value) body.pause_before = this.pauseBefore.value;
-    return { body };
+    return {
+      file_ids: files.map((file) => file.id), question: question || "Summarise the document.", task, strategy: this.strategy.value,
+      ...(choices && { choices }),
+      ...(this.chunkTokens.value && { options: { chunk_tokens: Number(this.chunkTokens.value) } }),
+      ...(Object.keys(limits).length && { limits }),
+      ...(this.pauseBefore.value && { pause_before: this.pauseBefore.value }),
+    };
+  }
+
+  refuse(complaint, field = null) {
+    put(this.status, errorNote(complaint));
+    field?.focus();
+    return null;
+  }
+
+  /** Submit one job for each body, then go to the address that `place(ids)` makes of them. */
+  async submit(bodies, place) {
+    put(this.status, loadingNote("Submitting…"));
+    try {
+      const ids = [];
+      for (const body of bodies) ids.push((await this.api.submit(body)).id);
+      location.hash = place(ids);
+    } catch (error) {
+      this.refuse(error);
+    }
   }
 }
 

@@ -63,7 +63,7 @@ async def test_a_reload_in_the_middle_restores_what_was_there(
     before = await count.text_content()
     await expect(page.locator(".answer-text")).to_have_text("Ada Quill")
     await expect(page.locator(".badge-provisional")).to_be_visible()
-    await expect(page.locator(".citation q")).to_have_text(FACT)
+    await expect(page.locator(".citation q")).to_contain_text(FACT)
 
     await page.reload()
 
@@ -143,7 +143,7 @@ async def test_markup_in_a_document_is_text_everywhere(
     await expect(page.locator("mark.focus")).to_contain_text("onerror")
     assert HOSTILE in (await page.locator("mark.focus").text_content() or "")
     await expect(page.locator("h1")).to_contain_text("<b>it</b>")
-    assert await page.title() == "Longfold"
+    assert (await page.title()).startswith("Who was <b>it</b>? <script>")  # as text: an element would have changed it
     assert await page.locator("main img, main script, main b").count() == 0
     await page.goto(console.url + "#ask")
     await expect(page.locator(".jobs")).to_contain_text("<script>")
