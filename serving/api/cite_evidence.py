@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.api.job_objects import place_documents
-from serving.jobs.job import DocumentRef
+from serving.jobs.document_ref import DocumentRef
 
 
 def cite(evidence: Sequence[Mapping[str, Any]], refs: tuple[DocumentRef, ...]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
+from serving.models.dtype import choose_dtype
 from tests.engine.conftest import Served
 
 QUESTION = "The capital of France is Paris. Is Paris the capital of France? Answer:"
@@ -46,12 +47,12 @@ async def complete_one(served: Served, call: Call) -> Completion:
 
 
 async def test_choice_logprobs_are_the_models_own(served: Served) -> None:
-    """Against transformers in the same precision; bf16 kernels differ by about 0.1."""
+    """Against transformers in the same number format; kernels differ by about 0.1."""
     import torch
     from transformers import AutoModelForCausalLM
 
     completion = await complete_one(served, make_call(served, QUESTION, max_output_tokens=1, choices=(" Yes", " No")))
-    model = AutoModelForCausalLM.from_pretrained(served.model_path, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(served.model_path, dtype=getattr(torch, choose_dtype().name))
     ids = served.tokenizer.encode(QUESTION, add_special_tokens=False).ids
     with torch.no_grad():
         expected = torch.log_softmax(model(torch.tensor([ids])).logits[0, -1].float(), dim=-1)

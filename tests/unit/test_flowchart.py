@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.ask import plan
 from pipeline.errors import InternalError
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.scripted_model import seeded_script
 from pipeline.strategies import STRATEGIES
 from serving.draw_flowchart import draw_flowchart
