@@ -1,5 +1,6 @@
 // The documents to ask about: dropped, chosen or pasted here, or sent earlier. Several can be asked about at once.
 
+import { storedKey } from "./api.js";
 import { el, put, setText, toggle } from "./dom.js";
 import { brief, bytes, number, plural, shortNumber, since } from "./format.js";
 import { button, deleteButton, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
@@ -94,7 +95,7 @@ export class DocumentsPanel {
 
   #show() {
     toggle(this.list, true);
-    if (!this.files.length) put(this.list, emptyNote("No documents yet."));
+    if (!this.files.length) put(this.list, emptyNote(storedKey() ? "No documents yet with this key." : "No documents yet."));
     else {
       put(this.list, el("fieldset", {}, el("legend", {}, "Recent documents"), this.files.map((file) => this.#row(file))));
     }

@@ -42,12 +42,13 @@ function show() {
   shown.open(place);
 }
 
-/** Say so while questions would only wait. */
+/** The model that answers, or why questions would only wait. */
 async function watchReadiness() {
   const service = document.getElementById("service");
   const { ready, body } = await api.readiness();
   const why = body === null ? "The gateway does not answer." : body.missing?.[0] ?? "Not ready yet.";
-  setText(service, ready ? "" : brief(why, 100));
+  setText(service, brief(ready ? (body.runners?.find((runner) => runner.ready)?.model ?? "") : why, 100));
+  service.classList.toggle("ready", ready);
   setTimeout(watchReadiness, ready ? 12 * READY_POLL_MS : READY_POLL_MS);
 }
 

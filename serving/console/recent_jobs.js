@@ -1,5 +1,6 @@
 // Questions that were asked before, newest first.
 
+import { storedKey } from "./api.js";
 import { el, put } from "./dom.js";
 import { brief, since } from "./format.js";
 import { jobPlace } from "./location.js";
@@ -17,7 +18,7 @@ export class RecentJobs {
     put(this.host.body, loadingNote());
     try {
       const jobs = (await this.api.jobs()).filter((job) => job.kind !== "chat" && job.question);
-      put(this.host.body, jobs.length ? el("ul", { class: "jobs" }, jobs.map((job) => this.#row(job))) : emptyNote("No questions yet."));
+      put(this.host.body, jobs.length ? el("ul", { class: "jobs" }, jobs.map((job) => this.#row(job))) : emptyNote(storedKey() ? "No questions yet with this key." : "No questions yet."));
     } catch (error) {
       put(this.host.body, errorNote(error, () => this.load()));
     }
