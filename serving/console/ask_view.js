@@ -3,7 +3,7 @@
 import { pagesOf } from "./documents.js";
 import { el, put, toggle } from "./dom.js";
 import { jobPlace } from "./location.js";
-import { button, errorNote, loadingNote, panel } from "./panel.js";
+import { button, load, panel } from "./panel.js";
 import { planView } from "./plan.js";
 import { QuestionForm } from "./question_form.js";
 import { RecentJobs } from "./recent_jobs.js";
@@ -55,17 +55,14 @@ export class AskView {
     toggle(this.planPanel, true);
     this.planPanel.classList.remove("stale");
     put(this.planPanel.aside);
-    put(this.planPanel.body, loadingNote("Counting tokens…"));
-    try {
+    const run = button("Run", () => this.#ask(), "primary");
+    await load(this.planPanel.body, "Counting tokens…", async () => {
       const estimate = await this.api.estimate(body, this.planning.signal);
-      const run = button("Run", () => this.#ask(), "primary");
       const pages = this.form.documents.choice.reduce((sum, file) => sum + pagesOf(file), 0);
-      put(this.planPanel.body, planView(estimate, pages), el("div", { class: "actions" }, run));
-      run.focus({ preventScroll: true });
-      this.planPanel.scrollIntoView({ block: "nearest" });
-    } catch (error) {
-      if (error.name !== "AbortError") put(this.planPanel.body, errorNote(error, () => this.#plan()));
-    }
+      return [planView(estimate, pages), el("div", { class: "actions" }, run)];
+    });
+    run.focus({ preventScroll: true });
+    this.planPanel.scrollIntoView({ block: "nearest" });
   }
 
   #ask() {

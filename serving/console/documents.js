@@ -1,9 +1,9 @@
 // The documents to ask about: dropped, chosen or pasted here, or sent earlier. Several can be asked about at once.
 
 import { storedKey } from "./api.js";
-import { el, put, setText, toggle } from "./dom.js";
+import { el, put, setText } from "./dom.js";
 import { brief, bytes, number, plural, shortNumber, since } from "./format.js";
-import { button, deleteButton, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
+import { button, deleteButton, emptyNote, errorNote, load, panel } from "./panel.js";
 
 export class DocumentsPanel {
   /** `onChoice()` when other files are chosen. */
@@ -19,14 +19,12 @@ export class DocumentsPanel {
     put(this.host.body, this.drop, this.#pasteArea(), this.uploads, this.list);
   }
 
-  async load() {
-    put(this.list, loadingNote("Loading recent documents…"));
-    try {
+  load() {
+    return load(this.list, "Loading recent documents…", async () => {
       this.files = (await this.api.files()).filter((file) => file.purpose !== "batch" && file.status !== "error");
-      this.#show();
-    } catch (error) {
-      put(this.list, errorNote(error, () => this.load()));
-    }
+      this.onChoice();
+      return this.#rows();
+    });
   }
 
   /** Choose what another job was asked about; files that are gone are left out. */
@@ -94,12 +92,13 @@ export class DocumentsPanel {
   }
 
   #show() {
-    toggle(this.list, true);
-    if (!this.files.length) put(this.list, emptyNote(storedKey() ? "No documents yet with this key." : "No documents yet."));
-    else {
-      put(this.list, el("fieldset", {}, el("legend", {}, "Recent documents"), this.files.map((file) => this.#row(file))));
-    }
+    put(this.list, this.#rows());
     this.onChoice();
+  }
+
+  #rows() {
+    if (!this.files.length) return emptyNote(storedKey() ? "No documents yet with this key." : "No documents yet.");
+    return el("fieldset", {}, el("legend", {}, "Recent documents"), this.files.map((file) => this.#row(file)));
   }
 
   #row(file) {

@@ -1,10 +1,10 @@
 // Questions that were asked before, newest first.
 
 import { storedKey } from "./api.js";
-import { el, put } from "./dom.js";
+import { el } from "./dom.js";
 import { brief, since } from "./format.js";
 import { jobPlace } from "./location.js";
-import { deleteButton, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
+import { deleteButton, emptyNote, load, panel } from "./panel.js";
 import { TERMINAL } from "./run_state.js";
 import { strategyName } from "./strategies.js";
 
@@ -14,14 +14,11 @@ export class RecentJobs {
     this.host = panel("Recent questions", { className: "recent" });
   }
 
-  async load() {
-    put(this.host.body, loadingNote());
-    try {
+  load() {
+    return load(this.host.body, "Loading…", async () => {
       const jobs = (await this.api.jobs()).filter((job) => job.kind !== "chat" && job.question);
-      put(this.host.body, jobs.length ? el("ul", { class: "jobs" }, jobs.map((job) => this.#row(job))) : emptyNote(storedKey() ? "No questions yet with this key." : "No questions yet."));
-    } catch (error) {
-      put(this.host.body, errorNote(error, () => this.load()));
-    }
+      return jobs.length ? el("ul", { class: "jobs" }, jobs.map((job) => this.#row(job))) : emptyNote(storedKey() ? "No questions yet with this key." : "No questions yet.");
+    });
   }
 
   #row(job) {
