@@ -20,10 +20,12 @@ from pipeline.document import Document
 from pipeline.errors import CapacityError, ModelError, ReplicaUnavailable
 from pipeline.events import Event, Provisional
 from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage
-from pipeline.run import Plan, Request
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.words import duration
 from serving.ask_command import INTERRUPTED, faster_text, print_lines
 from serving.live_display import Display, make_display
-from serving.render_answer import answer_lines, duration, plan_lines, usage_lines
+from serving.render_answer import answer_lines, plan_lines, usage_lines
 from serving.session import OpenModel, Session, bring_model, describe_model, open_session
 from serving.settings import Settings
 

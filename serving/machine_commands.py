@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from pipeline.errors import CallerError, LongfoldError
+from pipeline.words import duration
 from serving import cluster_keeper, kept_cluster
 from serving.check_result import CheckResult, Status, bad, ok
 from serving.live_display import make_display
 from serving.models.check_model import check_model
 from serving.models.pull_model import find_model, list_models, pull_model
 from serving.models.read_catalogue import default_model
-from serving.render_answer import duration
 from serving.session import OpenModel, bring_model, cluster_folder, describe_model, open_session, place_model
 from serving.settings import Settings
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pipeline.events import CallEnded, ChunkMapped, Event, Planned, StageStarted
 from pipeline.model import Stage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 
 _SHORTEST_S = 1.0
 """Over less time than this a rate is noise: a stage may be known only from its first outcome on."""

@@ -25,7 +25,9 @@ from pipeline.errors import SettingInvalid
 from pipeline.events import Event
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.steps import StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer

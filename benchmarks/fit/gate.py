@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from benchmarks.data.items import document_of
 from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import auc
-from pipeline.gate_chunks import GateSettings, keep_chunks, relevance
+from pipeline.calibrate import GateSettings
+from pipeline.gate_chunks import keep_chunks, relevance
 
 RECALL = 0.995
 MARGIN_STEP = 0.25

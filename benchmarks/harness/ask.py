@@ -14,7 +14,8 @@ from benchmarks.harness.suite import Bench, take_turns, task_name
 from benchmarks.harness.variants import Variant
 from pipeline.document import Document
 from pipeline.finding import Evidence, Finding
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 
 
 async def ask_everything(bench: Bench, resources: Resources, variants: Sequence[Variant]) -> None:

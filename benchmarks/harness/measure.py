@@ -15,7 +15,8 @@ from pipeline.errors import LongfoldError
 from pipeline.events import CallEnded, ChunkMapped, Event, Planned, Provisional
 from pipeline.finding import Evidence, Finding
 from pipeline.model import Call, CallFailed, Completion, Outcome, Usage
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

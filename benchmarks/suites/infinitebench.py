@@ -27,7 +27,8 @@ from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, SCORERS, InfTas
 from benchmarks.report.charts import Bar, BarPanel, draw_bars
 from pipeline.document import Document
 from pipeline.errors import CallerError
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 
 ANSWER_HEADING = "Answer: "
 """An answer is scored as if it stood under the heading that post-processing looks for."""

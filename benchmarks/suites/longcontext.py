@@ -33,7 +33,8 @@ from benchmarks.systems.random_model import RANDOM_WEIGHTS, stretch, with_random
 from pipeline.document import Document
 from pipeline.errors import CallerError, UnknownName
 from pipeline.model import Usage
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from serving.models.model_profile import ModelProfile
 from serving.replicas.kv_cache import fit_kv_cache
 from serving.session import place_model

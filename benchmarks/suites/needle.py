@@ -19,7 +19,8 @@ from benchmarks.harness.statistics import mean_estimate
 from benchmarks.harness.suite import Bench, Options, Suite, take_turns
 from benchmarks.report.charts import Grid, draw_grids
 from pipeline.document import Document
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 
 
 async def run(bench: Bench) -> None:

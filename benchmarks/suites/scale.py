@@ -35,7 +35,8 @@ from pipeline.ask import ask
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import CallerError
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.scripted_model import seeded_script
 from pipeline.split_document import encode_sentences, split_document
 

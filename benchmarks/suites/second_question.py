@@ -19,7 +19,7 @@ from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.document import Document
 from pipeline.events import Event, Provisional
-from pipeline.run import Request
+from pipeline.request import Request
 
 
 async def run(bench: Bench) -> None:

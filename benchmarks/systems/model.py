@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.systems.byte_tokenizer import byte_tokenizer
 from benchmarks.systems.random_model import RANDOM, make_random_model, with_random_weights
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import CallerError
-from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.run import Resources
 from pipeline.scripted_model import ScriptedModel, seeded_script

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.systems.byte_tokenizer import CHAT_TEMPLATE, CONTROL, byte_tokenizer_json
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import UnknownName
-from pipeline.gate_chunks import GateSettings
 from serving.models.dtype import DtypeName, choose_dtype
 from serving.models.model_profile import ModelProfile, read_geometry
 

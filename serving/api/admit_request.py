@@ -11,6 +11,7 @@ from pipeline.begin_run import LONGEST_QUESTION_SHARE
 from pipeline.chat import Message, encode_chat
 from pipeline.errors import QuestionTooLong
 from pipeline.tasks import TASKS
+from pipeline.words import duration
 from serving.api.admission import Repetition, estimate_run, refuse_while_stopping, submit
 from serving.api.errors import ApiError, from_longfold
 from serving.api.find_document import Ambiguous, Part, PassThrough, Reading, Window, find_document
@@ -20,7 +21,6 @@ from serving.api.openai_fields import SAMPLING, Extension
 from serving.api.openai_input import Asked
 from serving.api.request_documents import bring_documents
 from serving.jobs.job import Job, JobRequest, Lane, NewJob
-from serving.render_answer import duration
 
 LEAST_ANSWER_TOKENS = 256
 """Room that a prompt must leave to be passed through, unless the client asks for a shorter answer. A longer one that it
@@ -190,7 +190,6 @@ class Admission:
         return {
             "model": self.asked.model,
             "evidence": extension.evidence,
-            "unit": extension.unit,
             "progress": extension.progress,
             "echo": dict(self.asked.echo),
             **found,

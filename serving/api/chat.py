@@ -23,7 +23,6 @@ from serving.api.event_stream import KEEP_ALIVE_S, MAY_STREAM, EventStream, fram
 from serving.api.follow_job import error_data, find_again, follow, tell_end, wait_for_end
 from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.job_progress import ProgressLine
-from serving.api.job_text import JobText
 from serving.api.openai_fields import ChatBody, body_schema, parse_body
 from serving.api.openai_input import read_chat
 from serving.api.openai_shapes import chat_chunk, chat_completion, chat_usage_chunk
@@ -52,11 +51,11 @@ async def create_chat_completion(
     admission = Admission(gateway=gateway, principal=principal, asked=asked, surface="chat")
     job = await admission.submit(repetition)
     request.state.job_id = job.id
-    attendance, texts = get_attendance(request), request.app.state.texts
+    attendance = get_attendance(request)
     if not asked.stream:
         ended = await wait_for_end(gateway, attendance, job, request.receive)
-        return JSONResponse(chat_completion(ended, await tell_end(gateway, texts, ended)))
-    stream = ChatStream(gateway, attendance, texts, job, include_usage=asked.include_usage)
+        return JSONResponse(chat_completion(ended, tell_end(gateway, ended)))
+    stream = ChatStream(gateway, attendance, job, include_usage=asked.include_usage)
     # It tells by itself that the gateway stops, in a way that clients raise: hence an event that is never set.
     return EventStream(
         stream.frames(),
@@ -69,12 +68,9 @@ async def create_chat_completion(
 class ChatStream:
     """A job as chat completion chunks."""
 
-    def __init__(
-        self, gateway: Gateway, attendance: Attendance, texts: JobText, job: Job, *, include_usage: bool
-    ) -> None:
+    def __init__(self, gateway: Gateway, attendance: Attendance, job: Job, *, include_usage: bool) -> None:
         self._gateway = gateway
         self._attendance = attendance
-        self._texts = texts
         self._job = job
         self._include_usage = include_usage
         self._reasoning = job.request.presentation.get("progress") == "reasoning"
@@ -98,7 +94,7 @@ class ChatStream:
                             # Clients disagree about the name; both are sent.
                             yield self._chunk({"reasoning": f"{line}\n", "reasoning_content": f"{line}\n"})
                 ended = await find_again(self._gateway, self._job)
-                told = await tell_end(self._gateway, self._texts, ended)
+                told = tell_end(self._gateway, ended)
                 rest = self._rest(told.text)
             except (ApiError, LongfoldError) as error:
                 yield frame(error_data(error))

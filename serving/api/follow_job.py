@@ -15,7 +15,6 @@ from serving.api.cite_evidence import cite
 from serving.api.errors import ApiError, from_longfold, from_record
 from serving.api.gateway import Gateway
 from serving.api.job_ids import PREFIX, no_such_job
-from serving.api.job_text import JobText
 from serving.api.openai_shapes import Told, tell, told_text
 from serving.jobs.job import TERMINAL, EventRecord, Job, JobState
 
@@ -76,13 +75,13 @@ async def find_again(gateway: Gateway, job: Job) -> Job:
     return known
 
 
-async def tell_end(gateway: Gateway, texts: JobText, job: Job) -> Told:
+def tell_end(gateway: Gateway, job: Job) -> Told:
     """What a job that ended has to say. Raises ApiError if it failed or was cancelled."""
     if job.state is JobState.FAILED:
         raise from_record(job.error or {})
     if job.state is not JobState.COMPLETED:
         raise ApiError(400, "The job was cancelled.", "job_cancelled")
-    evidence = await cite(job, texts) if job.request.presentation.get("evidence", True) else []
+    evidence = cite((job.result or {}).get("evidence") or (), job.request.documents)
     answer = told_text(job.request, job.result or {})
     return tell(job, evidence, gateway.model.tokenizer.count(answer))
 

@@ -10,7 +10,8 @@ from pipeline.errors import UnknownName
 from pipeline.strategies import check_step, find_strategy
 from pipeline.tasks import load_task
 from serving.api.errors import from_longfold
-from serving.jobs.job import DocumentRef, JobRequest
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import JobRequest
 
 _MOST_FILES = 200
 _MOST_CHOICES = 26

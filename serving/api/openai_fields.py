@@ -95,8 +95,6 @@ class Extension(Edge):
     progress: Literal["none", "reasoning"] = "none"
     """With "reasoning", a stream tells its progress as reasoning text."""
     on_chunk_error: Literal["continue", "strict"] = "continue"
-    unit: Literal["codepoint", "utf16"] = "codepoint"
-    """Of the offsets in the evidence."""
 
     @property
     def run_only(self) -> str:

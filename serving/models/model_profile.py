@@ -10,9 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import ContextTooSmall, ModelIncomplete
-from pipeline.gate_chunks import GateSettings
 from serving.models.dtype import DTYPE_BYTES, Dtype, DtypeName, choose_dtype
 from serving.models.model_files import read_manifest, require_complete, sampled_bytes, weight_files
 from serving.models.read_catalogue import CatalogueEntry, read_catalogue

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal
 from pipeline.scripted_model import Script, ScriptedModel
 from pipeline.tokenizer import Tokenizer

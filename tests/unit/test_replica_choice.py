@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import OutOfMemory
-from pipeline.gate_chunks import GateSettings
 from serving.models.dtype import Dtype
 from serving.models.model_profile import Geometry, ModelProfile
 from serving.replicas.kv_cache import SHARE, USEFUL_TOKENS, fit_kv_cache
