@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from pipeline.scripted_model import ScriptedModel
+from pipeline.llm.scripted import ScriptedModel
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
+from serving.cli.serve import GatewayServer, listen, open_gateway, serve
 from serving.jobs.job import Lane
-from serving.serve_command import GatewayServer, listen, open_gateway, serve
 from serving.session import OpenModel
 from serving.settings import Settings, load_settings
 from tests.api.rig import QUICK, Rig, reader

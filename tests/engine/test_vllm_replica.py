@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
+from pipeline.llm.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
 from serving.models.dtype import choose_dtype
 from tests.engine.conftest import Served
 

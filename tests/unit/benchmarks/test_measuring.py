@@ -28,9 +28,9 @@ from benchmarks.harness.statistics import (
 )
 from benchmarks.harness.suite import Options
 from benchmarks.suites import SUITES
-from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
-from serving.models.read_catalogue import read_catalogue
+from pipeline.findings.confidence import Calibration, GateSettings
+from serving.models.catalogue import read_catalogue
 
 HEADER = {"suite": "gate", "model": {"name": "m"}, "settings": {"seed": 1}}
 
