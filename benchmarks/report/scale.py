@@ -44,9 +44,7 @@ def limits(points: Sequence[Row]) -> list[str]:
         )
         full = [row for row in own if row["driver_share"] >= SATURATED]
         if full:
-            found = (
-                f"the driver is the limit from {full[0]['replicas']:,} replicas on, at {_peak_rate(full)} calls/s"
-            )
+            found = f"the driver is the limit from {full[0]['replicas']:,} replicas on, at {_peak_rate(full)} calls/s"
         else:
             busiest = max(row["driver_share"] for row in own)
             found = f"the driver is never the limit (busy {busiest:.0%} at most, {_peak_rate(own)} calls/s)"
