@@ -118,8 +118,8 @@ def plan_record(job: Job) -> dict[str, Any]:
 def _prompt_tokens(job: Job) -> int:
     if job.request.kind == "chat":
         return int(_chat_usage(job).get("prompt_tokens", 0))
-    counted = sum(document.tokens for document in job.request.documents)
-    documents = counted or int((job.plan or {}).get("document_tokens", 0))
+    planned = int((job.plan or {}).get("document_tokens", 0))
+    documents = planned or sum(document.tokens for document in job.request.documents)
     return documents + int(job.request.presentation.get("question_tokens", 0))
 
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from serving.jobs.receive_upload import Received, receive_upload
 from serving.jobs.schema import files, job_documents
 from serving.jobs.stored_text import (
     TextFacts,
+    estimate_tokens,
     read_document,
     read_span,
     write_text,
@@ -68,12 +69,15 @@ class FileStore:
         *,
         max_bytes: int,
         parse_limits: ParseLimits | None = None,
+        count_tokens: Callable[[str], int] = lambda _: 0,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """`count_tokens` is the served model's; without it `DocumentRef.tokens` stays 0."""
         self._database = database
         self._blobs = BlobFolder(folder)
         self._max_bytes = max_bytes
         self._parse_limits = parse_limits or ParseLimits()
+        self._count_tokens = count_tokens
         self._now = now
         self._parsing = asyncio.Semaphore(_PARSED_AT_ONCE)
 
@@ -95,19 +99,29 @@ class FileStore:
         incoming = self._blobs.incoming()
         try:
             received = await receive_upload(chunks, incoming, max_bytes=self._max_bytes)
-            facts = None
-            if purpose not in _UNREAD_PURPOSES:
-                async with self._parsing:
-                    facts = await parse_file(incoming, name, incoming.with_suffix(".txt"), self._parse_limits)
+            read = None if purpose in _UNREAD_PURPOSES else await self._read(incoming, name)
             return await self._keep(
                 incoming,
-                facts,
+                read,
                 received,
                 {"owner": owner, "key_id": key_id, "purpose": purpose, "names": to_json((name, media_type))},
-                name,
             )
         finally:
             await asyncio.to_thread(remove_all, incoming)
+
+    async def add_enclosed(self, name: str, chunks: AsyncIterator[bytes]) -> DocumentRef:
+        """Read a file that came in a request and store its text as `add_text` does: no upload is made of it.
+
+        Raises as `add` does.
+        """
+        incoming = self._blobs.incoming()
+        try:
+            await receive_upload(chunks, incoming, max_bytes=self._max_bytes)
+            read = await self._read(incoming, name)
+            await asyncio.to_thread(self._blobs.keep_text, incoming.with_suffix(".txt"), read.text_sha256)
+        finally:
+            await asyncio.to_thread(remove_all, incoming)
+        return read
 
     async def add_text(self, owner: str, text: str, name: str) -> DocumentRef:
         """Store text that came in a request. It is kept while a job refers to it, and a day without one."""
@@ -203,20 +217,28 @@ class FileStore:
         except FileNotFoundError:
             raise DocumentUnreadable(_deleted(ref)) from None
 
+    async def _read(self, incoming: Path, name: str) -> DocumentRef:
+        """The text of the file `incoming`, which is then beside it; its owner calls it `name`."""
+        text_path = incoming.with_suffix(".txt")
+        async with self._parsing:
+            facts = await parse_file(incoming, name, text_path, self._parse_limits)
+            tokens = await asyncio.to_thread(estimate_tokens, text_path, facts.characters, self._count_tokens)
+        return replace(_reference(facts, name), tokens=tokens)
+
     async def _keep(
-        self, incoming: Path, facts: TextFacts | None, received: Received, columns: dict[str, Any], name: str
+        self, incoming: Path, read: DocumentRef | None, received: Received, columns: dict[str, Any]
     ) -> StoredFile:
         """Give bytes and text their final names and the file its row, in one transaction."""
         now = self._now()
         file_id = f"file-{ULID.from_timestamp(now)}"
-        if facts is not None:
-            document = _reference(facts, name, file_id)
-            columns = columns | {"text_sha256": facts.sha256, "document": to_json(document)}
+        if read is not None:
+            document = replace(read, file_id=file_id)
+            columns = columns | {"text_sha256": read.text_sha256, "document": to_json(document)}
         async with self._database.write() as connection:
             await _one_at_a_time(connection)
             self._blobs.keep_bytes(incoming, received.sha256)
-            if facts is not None:
-                self._blobs.keep_text(incoming.with_suffix(".txt"), facts.sha256)
+            if read is not None:
+                self._blobs.keep_text(incoming.with_suffix(".txt"), read.text_sha256)
             stored = await connection.execute(
                 insert(files)
                 .values(
@@ -237,10 +259,8 @@ class FileStore:
         return bool(await connection.scalar(jobs_with_it))
 
 
-def _reference(facts: TextFacts, name: str, file_id: str = "") -> DocumentRef:
-    return DocumentRef(
-        text_sha256=facts.sha256, name=name, file_id=file_id, characters=facts.characters, sources=facts.sources
-    )
+def _reference(facts: TextFacts, name: str) -> DocumentRef:
+    return DocumentRef(text_sha256=facts.sha256, name=name, characters=facts.characters, sources=facts.sources)
 
 
 def _deleted(ref: DocumentRef) -> str:

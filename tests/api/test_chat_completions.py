@@ -83,14 +83,20 @@ async def test_document_and_question_in_one_text_are_ambiguous(service: Service)
     assert await service.jobs() == []
 
 
-async def test_a_file_may_come_within_the_request(service: Service) -> None:
+@pytest.mark.parametrize("scopes", [{"infer"}, {"infer", "files"}])
+async def test_a_file_may_come_within_the_request_and_is_kept_for_it_alone(service: Service, scopes: set[str]) -> None:
     data = "data:text/plain;base64," + base64.b64encode(BOOK.encode()).decode()
     parts = [{"type": "file", "file": {"file_data": data, "filename": "a.txt"}}, {"type": "text", "text": QUESTION}]
     messages: list[Any] = [{"role": "user", "content": parts}]
-    answer = await service.client().chat.completions.create(model="auto", messages=messages)
+    headers = await service.rig.make_key(scopes=scopes, owner="team")
+    key = headers["authorization"].removeprefix("Bearer ")
+    answer = await service.client(api_key=key).chat.completions.create(model="auto", messages=messages)
     told: Any = answer.model_extra
     assert answer.choices[0].message.content == "Anselm"
-    assert told["longfold"]["plan"]["documents"][0]["name"] == "a.txt"
+    [document] = told["longfold"]["plan"]["documents"]
+    assert (document["name"], document["file_id"], document["tokens"] > 0) == ("a.txt", None, True)
+    colleague = await service.rig.make_key(scopes={"files"}, owner="team")
+    assert (await service.rig.client.get("/v1/files", headers=colleague)).json()["data"] == []
 
 
 async def test_what_the_document_does_not_say_is_a_plain_sentence_and_a_flag(service: Service) -> None:

@@ -58,6 +58,7 @@ async def test_an_upload_is_kept_shown_listed_given_back_and_forgotten(rig: Rig)
         "user_data",
     )
     assert file["longfold"]["characters"] == len(data.decode())
+    assert file["longfold"]["tokens"] == rig.gateway.model.tokenizer.count(data.decode())
     path = f"/v1/files/{file['id']}"
     assert (await rig.client.get(path)).json() == file
     assert (await rig.client.get("/v1/files")).json()["data"] == [file]

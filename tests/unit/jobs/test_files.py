@@ -22,7 +22,7 @@ from serving.jobs.file_store import FileStore, StoredFile
 from serving.jobs.job import DocumentRef
 from serving.jobs.job_store import JobStore
 from serving.jobs.parse_file import ParseLimits
-from serving.jobs.stored_text import INDEX_STEP_CHARS, read_span, write_text
+from serving.jobs.stored_text import COUNTED_CHARS, INDEX_STEP_CHARS, estimate_tokens, read_span, write_text
 from tests.unit.jobs.conftest import url_of
 from tests.unit.jobs.factories import OWNER, Clock, submit
 from tests.unit.office_files import paragraph, word_file
@@ -430,3 +430,34 @@ async def test_a_row_of_an_older_version_is_read(store_of_files: FileStore, data
     found = await store_of_files.find(file.id, OWNER)
     assert found is not None
     assert found.document == DocumentRef(text_sha256="x", name="n")
+
+
+def test_tokens_are_counted_and_those_of_a_long_text_estimated(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    def count(piece: str) -> int:
+        read.append(len(piece))
+        return len(piece.split())
+
+    text = "Ein Satz mit Umlauten: ÄÖÜ. " * 1_000
+    for repeated, at_most_read in ((1, len(text)), (200, COUNTED_CHARS)):
+        read.clear()
+        document = Document.from_text(text * repeated, "a")
+        path = tmp_path / f"{repeated}.txt"
+        facts = write_text(document, path)
+        tokens = estimate_tokens(path, facts.characters, count)
+        assert tokens == pytest.approx(5_000 * repeated, rel=0.01)
+        assert sum(read) <= at_most_read
+
+
+async def test_a_file_of_a_request_leaves_its_text_for_the_job_and_no_upload(
+    store_of_files: FileStore, folder: Path
+) -> None:
+    document = await store_of_files.add_enclosed("a.txt", stream(b"Ada ", b"signed."))
+    assert (document.file_id, document.name) == ("", "a.txt")
+    assert (await store_of_files.load_document([document])).text == "Ada signed."
+    assert await store_of_files.list_files(OWNER) == []
+    assert {path.suffix for path in folder.glob("**/*") if path.is_file()} == {".txt", ".index"}
+    with pytest.raises(DocumentUnreadable):
+        await store_of_files.add_enclosed("a.png", stream(b"\x89PNG\r\n\x1a\n" + bytes(range(256))))
+    assert len([path for path in folder.glob("**/*") if path.is_file()]) == 2
