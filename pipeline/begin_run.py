@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline.calibrate import Calibration
 from pipeline.chunk_account import ChunkAccount
 from pipeline.document import Document
-from pipeline.errors import QuestionTooLong
+from pipeline.errors import ContextTooSmall, QuestionTooLong
 from pipeline.events import Split
 from pipeline.finding import Finding
 from pipeline.gather_context import context_tokens, gather_context
@@ -16,7 +16,7 @@ from pipeline.map_chunks import judge_finding
 from pipeline.meter import Meter
 from pipeline.prompt import PromptTemplate
 from pipeline.run import Request, Resources
-from pipeline.split_document import Chunk, split_document
+from pipeline.split_document import SMALLEST_CHUNK_TOKENS, Chunk, split_document
 from pipeline.state_json import State
 from pipeline.steps import Steps
 from pipeline.tasks import Task, load_prompt, task_for
@@ -64,6 +64,11 @@ class Run:
         """
         gathered = self.request.gather_tokens
         around = context_tokens(gathered, self.tokenizer)
+        if around and room_tokens - around < SMALLEST_CHUNK_TOKENS:
+            raise ContextTooSmall(
+                f"The prompts leave {room_tokens} tokens for a chunk and what is gathered around it: gather_tokens="
+                f"{gathered} takes {around} of them, and a chunk at least {SMALLEST_CHUNK_TOKENS}. Gather less."
+            )
         wanted = self.request.chunk_tokens or usual_tokens or self.resources.chunk_tokens
         chunks = split_document(self.document, self.tokenizer, min(wanted, room_tokens - around))
         self.read_as(gather_context(self.document, chunks, self.tokenizer, gathered) if around else chunks)

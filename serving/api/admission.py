@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fastapi import Request
 
 from pipeline.document import Document
-from serving.api.errors import ApiError
+from pipeline.errors import CallerError, QuestionTooLong
+from serving.api.errors import ApiError, from_longfold
 from serving.api.files import find_file
 from serving.api.gateway import Gateway, Principal
 from serving.estimate import Estimate, estimate
@@ -23,6 +24,7 @@ _CHARACTERS_PER_TOKEN = 3
 _PROMPT_TOKENS = 1024
 """What a call needs beside the document: instructions, question, answer."""
 _LONGEST_KEY_CHARS = 255
+_SENTENCE = "The shortest document."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,21 @@ def choose_lane(gateway: Gateway, request: JobRequest) -> Lane:
     tokens = sum(ref.tokens or ref.characters // _CHARACTERS_PER_TOKEN for ref in request.documents)
     fits = tokens + _PROMPT_TOKENS <= gateway.model.profile.context_tokens
     return Lane.SHORT if fits else Lane.LONG
+
+
+async def check_feasible(gateway: Gateway, request: JobRequest, *, question_param: str, options_param: str) -> None:
+    """Raise ApiError 422 for what would fail the run whatever its document says: a question that is too long, options
+    that leave no room for a chunk. It is planned for one sentence, which takes milliseconds."""
+    asked = pipeline_request(request)
+    if asked.strategy == "auto" and choose_lane(gateway, request) is Lane.LONG:
+        # With a size of its own it chooses for a sentence what it will choose for the document.
+        asked = replace(asked, chunk_tokens=asked.chunk_tokens or gateway.model.profile.context_tokens)
+    try:
+        await asyncio.to_thread(gateway.model.plan, Document.from_text(_SENTENCE, "text"), asked)
+    except QuestionTooLong as error:
+        raise from_longfold(error, question_param) from error
+    except CallerError as error:
+        raise from_longfold(error, options_param) from error
 
 
 async def estimate_run(gateway: Gateway, document: Document, request: JobRequest) -> Estimate:

@@ -88,10 +88,8 @@ def why_not_local(request: Request) -> str:
     host = headers.get("host", "")
     if not _is_this_machine(host):
         return "The header Host is no name of this machine; ask for localhost or 127.0.0.1."
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != host:
-        return "A web page from elsewhere sent this request."
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    origin, site = headers.get("origin", f"http://{host}"), headers.get("sec-fetch-site", "none")
+    if origin.partition("://")[2] != host or site not in ("none", "same-origin"):
         return "A web page from elsewhere sent this request."
     return ""
 

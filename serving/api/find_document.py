@@ -63,12 +63,12 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassThrough:
+class Conversation:
     """The messages go to the model as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class DocumentQuestion:
     """A question about documents."""
 
     question: str
@@ -90,7 +90,7 @@ class Ambiguous:
 
 def find_document(
     parts: Sequence[Part], window: Window, *, files: Sequence[str] = (), wants_reading: bool = False
-) -> PassThrough | Reading | Ambiguous:
+) -> Conversation | DocumentQuestion | Ambiguous:
     """Decide by the rules above. `files` are named beside the messages.
 
     With `wants_reading` rule (b) is left out: the caller asked for something that only a reading of a document obeys.
@@ -100,11 +100,11 @@ def find_document(
     if named:
         return _among_files(texts, named, window)
     if window.fits and not wants_reading:
-        return PassThrough()
+        return Conversation()
     return _by_length(texts, window)
 
 
-def _among_files(texts: Sequence[Part], files: tuple[str, ...], window: Window) -> Reading | Ambiguous:
+def _among_files(texts: Sequence[Part], files: tuple[str, ...], window: Window) -> DocumentQuestion | Ambiguous:
     asked = [part for part in texts if part.role == "user"]
     asked = [part for part in asked if part.message == asked[-1].message]
     if not asked or _last_turn(texts, {"assistant"}) > asked[-1].message:
@@ -116,7 +116,7 @@ def _among_files(texts: Sequence[Part], files: tuple[str, ...], window: Window) 
                 message=f"Beside the files, message {part.message} holds a text of {part.tokens} tokens, too long for "
                 f"a question (at most {window.question_tokens}) and no file. {_HOW}"
             )
-    return Reading(
+    return DocumentQuestion(
         question=_join(asked),
         instructions=_join(instructions),
         files=files,
@@ -124,7 +124,7 @@ def _among_files(texts: Sequence[Part], files: tuple[str, ...], window: Window) 
     )
 
 
-def _by_length(texts: Sequence[Part], window: Window) -> Reading | Ambiguous:
+def _by_length(texts: Sequence[Part], window: Window) -> DocumentQuestion | Ambiguous:
     longest = window.question_tokens
     answered = _last_turn(texts, {"assistant"})
     short = [p for p in texts if p.role == "user" and p.tokens <= longest and p.message > answered]
@@ -137,7 +137,7 @@ def _by_length(texts: Sequence[Part], window: Window) -> Reading | Ambiguous:
             message=f"{size}; no user text part of at most {longest} tokens follows that could be the question. {_HOW}"
         )
     instructions = [part for part in _instructions(texts) if part.tokens <= longest]
-    return Reading(
+    return DocumentQuestion(
         question=short[-1].text.strip(),
         instructions=_join(instructions),
         texts=tuple(part.text for part in long),

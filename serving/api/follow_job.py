@@ -10,13 +10,13 @@ from typing import Any
 from starlette.types import Message
 
 from pipeline.errors import LongfoldError
-from serving.api.attendance import Attendance
+from serving.api.attendance import ClientTracker
 from serving.api.cite_evidence import cite
 from serving.api.errors import ApiError, from_longfold, from_record
 from serving.api.gateway import Gateway
 from serving.api.job_ids import PREFIX, no_such_job
 from serving.api.job_text import JobText
-from serving.api.openai_shapes import Told, tell, told_text
+from serving.api.openai_shapes import ChatResult, answer_text, chat_result
 from serving.jobs.job import TERMINAL, EventRecord, Job, JobState
 
 CLIENT_CLOSED_REQUEST = 499
@@ -48,10 +48,10 @@ async def follow(gateway: Gateway, job: Job) -> AsyncGenerator[EventRecord]:
 
 
 async def wait_for_end(
-    gateway: Gateway, attendance: Attendance, job: Job, receive: Callable[[], Awaitable[Message]]
+    gateway: Gateway, tracker: ClientTracker, job: Job, receive: Callable[[], Awaitable[Message]]
 ) -> Job:
     """The job as it ended. Raises ApiError if the client goes away, the gateway stops or the job is deleted."""
-    async with attendance.attend(job) as visit:
+    async with tracker.connect(job) as connection:
         ended = asyncio.create_task(gateway.feed.wait_terminal(job.id))
         gone = asyncio.create_task(_until_gone(receive))
         try:
@@ -64,7 +64,7 @@ async def wait_for_end(
             raise ApiError(CLIENT_CLOSED_REQUEST, "The client has gone.", "client_gone")
         ended.result()
         known = await find_again(gateway, job)
-        visit.delivered = True
+        connection.delivered = True
         return known
 
 
@@ -76,15 +76,15 @@ async def find_again(gateway: Gateway, job: Job) -> Job:
     return known
 
 
-async def tell_end(gateway: Gateway, texts: JobText, job: Job) -> Told:
+async def load_result(gateway: Gateway, texts: JobText, job: Job) -> ChatResult:
     """What a job that ended has to say. Raises ApiError if it failed or was cancelled."""
     if job.state is JobState.FAILED:
         raise from_record(job.error or {})
     if job.state is not JobState.COMPLETED:
         raise ApiError(400, "The job was cancelled.", "job_cancelled")
     evidence = await cite(job, texts) if job.request.presentation.get("evidence", True) else []
-    answer = told_text(job.request, job.result or {})
-    return tell(job, evidence, gateway.model.tokenizer.count(answer))
+    answer = answer_text(job.request, job.result or {})
+    return chat_result(job, evidence, gateway.model.tokenizer.count(answer))
 
 
 async def cancel_and_wait(gateway: Gateway, job: Job, at_most_s: float) -> Job:
@@ -99,8 +99,8 @@ async def cancel_and_wait(gateway: Gateway, job: Job, at_most_s: float) -> Job:
 
 def error_data(error: ApiError | LongfoldError) -> dict[str, Any]:
     """The data of a stream that breaks: OpenAI's clients raise what stands under `error`."""
-    told = error if isinstance(error, ApiError) else from_longfold(error)
-    return {"error": told.body()["error"]}
+    known = error if isinstance(error, ApiError) else from_longfold(error)
+    return {"error": known.body()["error"]}
 
 
 async def _until_gone(receive: Callable[[], Awaitable[Message]]) -> None:

@@ -105,14 +105,12 @@ async def get_text(
     texts, refs = _texts(request), job.request.documents
     placed = place_documents(refs)
     total = placed[-1].start + placed[-1].characters if placed else 0
-    if end is not None and end < start:
-        raise ApiError(422, "`end` is before `start`.", param="end")
     utf16 = unit == "utf16"
     first = min(total, await texts.from_utf16(refs, start) if utf16 else start)
     last = first + _LONGEST_TEXT_CHARS
     if end is not None:
         last = await texts.from_utf16(refs, end) if utf16 else end
-    last = min(last, total)
+    last = max(first, min(last, total))
     if last - first > _LONGEST_TEXT_CHARS:
         raise ApiError(422, f"At most {_LONGEST_TEXT_CHARS:,} characters at a time.", param="end")
     text = await texts.read(refs, first, last)

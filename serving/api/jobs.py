@@ -68,8 +68,10 @@ async def submit_job(
     documents = await admission.find_documents(gateway, principal, body.file_ids)
     if body.text is not None:
         documents += (await gateway.files.add_text(principal.owner, _filled(body.text), body.text_name),)
+    asked = job_request(body, documents)
+    await admission.check_feasible(gateway, asked, question_param="question", options_param="options")
     repetition = await admission.read_repetition(request)
-    job, _ = await admission.submit(gateway, principal, job_request(body, documents), repetition, surface="job")
+    job, _ = await admission.submit(gateway, principal, asked, repetition, surface="job")
     request.state.job_id = job.id
     response.headers["location"] = job_path(job)
     response.headers["retry-after"] = "2"

@@ -10,18 +10,18 @@ from collections.abc import AsyncIterator, Sequence
 from pipeline.errors import LongfoldError
 from serving.api.errors import ApiError, from_longfold
 from serving.api.files import find_file
-from serving.api.find_document import Reading
+from serving.api.find_document import DocumentQuestion
 from serving.api.gateway import Gateway, Principal
 from serving.api.openai_fields import GivenFile
-from serving.api.openai_input import Said
+from serving.api.openai_input import MessagePart
 from serving.jobs.job import DocumentRef
 
 
 async def bring_documents(
-    found: Reading, said: Sequence[Said], gateway: Gateway, principal: Principal
+    found: DocumentQuestion, parts: Sequence[MessagePart], gateway: Gateway, principal: Principal
 ) -> tuple[DocumentRef, ...]:
     """In the order found. Raises ApiError with `param` for a file that is not there or cannot be read."""
-    given = {part.file_key: part for part in said if part.file}
+    given = {part.file_key: part for part in parts if part.file}
     documents = []
     for index, key in enumerate(found.files):
         part = given.get(key)
@@ -44,7 +44,7 @@ async def _uploaded(file_id: str, param: str, gateway: Gateway, principal: Princ
     return stored.document
 
 
-async def _enclosed(part: Said, index: int, gateway: Gateway) -> DocumentRef:
+async def _enclosed(part: MessagePart, index: int, gateway: Gateway) -> DocumentRef:
     """A file that came within the request is read for this request; no upload is made of it."""
     assert part.file is not None
     name = part.file.filename or f"file {index + 1}"

@@ -13,15 +13,15 @@ from fastapi.responses import JSONResponse
 from pipeline.errors import LongfoldError
 from serving.api.admission import read_repetition
 from serving.api.admit_request import Admission
-from serving.api.attendance import Attendance, get_attendance
+from serving.api.attendance import ClientTracker, get_client_tracker
 from serving.api.auth import require
 from serving.api.errors import ApiError
 from serving.api.event_stream import KEEP_ALIVE_S, MAY_STREAM, EventStream, frame
-from serving.api.follow_job import cancel_and_wait, error_data, find_again, follow, tell_end, wait_for_end
+from serving.api.follow_job import cancel_and_wait, error_data, find_again, follow, load_result, wait_for_end
 from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.job_ids import PREFIX, bare_id
 from serving.api.job_text import JobText
-from serving.api.openai_fields import ResponseBody, body_schema, parse_body
+from serving.api.openai_fields import RESPONSE_FIELDS, ResponseBody, body_schema, parse_body
 from serving.api.openai_input import read_response
 from serving.api.openai_shapes import response_object
 from serving.api.response_events import ResponseEvents
@@ -55,20 +55,20 @@ FoundResponse = Annotated[Job, Depends(find_response)]
     summary="Ask about documents, also in the background",
     response_model=dict[str, Any],
     responses=MAY_STREAM,
-    openapi_extra=body_schema(ResponseBody, {"model": "auto", "input": "Hello"}),
+    openapi_extra=body_schema(ResponseBody, RESPONSE_FIELDS, {"model": "auto", "input": "Hello"}),
 )
 async def create_response(request: Request, gateway: CurrentGateway, principal: User) -> Response:
     """With `background` it is accepted at once and goes on whatever the client does."""
     raw = await request.body()
-    asked = read_response(parse_body(ResponseBody, raw))
+    parsed = read_response(parse_body(ResponseBody, raw))
     repetition = await read_repetition(request)
-    admission = Admission(gateway=gateway, principal=principal, asked=asked, surface="response")
+    admission = Admission(gateway=gateway, principal=principal, parsed=parsed, surface="response")
     job = await admission.submit(repetition)
     request.state.job_id = job.id
-    if asked.stream:
+    if parsed.stream:
         return _stream(request, gateway, job, _BEFORE_FIRST)
-    if not asked.background:
-        job = await wait_for_end(gateway, get_attendance(request), job, request.receive)
+    if not parsed.background:
+        job = await wait_for_end(gateway, get_client_tracker(request), job, request.receive)
     return JSONResponse(await _as_response(gateway, request.app.state.texts, job))
 
 
@@ -107,13 +107,13 @@ async def delete_response(job: FoundResponse, gateway: CurrentGateway) -> dict[s
 
 
 async def _as_response(gateway: Gateway, texts: JobText, job: Job) -> dict[str, Any]:
-    told = await tell_end(gateway, texts, job) if job.state is JobState.COMPLETED else None
-    return response_object(job, told)
+    result = await load_result(gateway, texts, job) if job.state is JobState.COMPLETED else None
+    return response_object(job, result)
 
 
 def _stream(request: Request, gateway: Gateway, job: Job, after: int) -> EventStream:
     events = ResponseEvents(job)
-    frames = _frames(gateway, get_attendance(request), request.app.state.texts, events, job, after)
+    frames = _frames(gateway, get_client_tracker(request), request.app.state.texts, events, job, after)
     # It tells by itself that the gateway stops, in a way that clients raise: hence an event that is never set.
     return EventStream(
         frames, asyncio.Event(), keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {events.progress.text}"
@@ -121,9 +121,9 @@ def _stream(request: Request, gateway: Gateway, job: Job, after: int) -> EventSt
 
 
 async def _frames(  # the parts of one stream
-    gateway: Gateway, attendance: Attendance, texts: JobText, events: ResponseEvents, job: Job, after: int
+    gateway: Gateway, tracker: ClientTracker, texts: JobText, events: ResponseEvents, job: Job, after: int
 ) -> AsyncIterator[bytes]:
-    async with attendance.attend(job) as visit:
+    async with tracker.connect(job) as connection:
         try:
             for event in events.open():
                 if event["sequence_number"] > after:
@@ -134,11 +134,11 @@ async def _frames(  # the parts of one stream
                         if event["sequence_number"] > after:
                             yield frame(event, event=event["type"])
             ended = await find_again(gateway, job)
-            told = await tell_end(gateway, texts, ended) if ended.state is JobState.COMPLETED else None
+            result = await load_result(gateway, texts, ended) if ended.state is JobState.COMPLETED else None
         except (ApiError, LongfoldError) as error:
             yield frame(error_data(error))
             return
-        for event in events.close(ended, told):
+        for event in events.close(ended, result):
             if event["sequence_number"] > after:
                 yield frame(event, event=event["type"])
-        visit.delivered = True
+        connection.delivered = True

@@ -16,7 +16,7 @@ from pipeline.document import Document
 from pipeline.errors import CallerError
 from pipeline.events import Event, Written
 from pipeline.meter import Meter
-from pipeline.model import Call, CallFailed, Completion
+from pipeline.model import Call, CallFailed, Completion, Sampling
 from pipeline.run import Limits, Request
 from pipeline.token_budget import TokenBudget
 from serving.jobs.job import DocumentRef, Job, JobRequest
@@ -29,7 +29,7 @@ Emit = Callable[[Event], None]
 Result = Mapping[str, Any]
 
 _OPTIONS = frozenset(field.name for field in fields(Request)) - {"question", "task", "choices", "strategy", "limits"}
-_SAMPLING = frozenset({"max_output_tokens", "temperature", "seed", "stop", "json_schema"})
+_SAMPLING = frozenset(field.name for field in fields(Sampling)) - {"choices"}
 
 
 class Documents(Protocol):

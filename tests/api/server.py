@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-
 from pipeline.scripted_model import ScriptedModel
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
