@@ -105,7 +105,7 @@ class Admission:
         wants = bool(parsed.longfold.run_only)
         found = find_document(parts, window, files=parsed.longfold.file_ids, wants_reading=wants)
         if isinstance(found, Ambiguous):
-            raise ApiError(400, found.message, "ambiguous_document", parsed.messages_param)
+            raise ApiError(400, found.message, found.code, parsed.messages_param)
         return found, prompt_tokens
 
     def _check_raw(self, choice: ModelChoice, window: Window) -> None:
@@ -161,7 +161,7 @@ class Admission:
             on_chunk_error=extension.on_chunk_error,
             metadata=parsed.metadata,
             presentation=self._presentation(
-                found_by="files" if found.files else "length",
+                found_by=found.found_by,
                 ignored=[*parsed.ignored, *parsed.sampling_params],
                 question=found.question,
                 question_tokens=await asyncio.to_thread(self.gateway.model.tokenizer.count, question),

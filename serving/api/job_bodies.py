@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.config import JsonDict
 
 from pipeline.errors import UnknownName
 from pipeline.split_document import SMALLEST_CHUNK_TOKENS
@@ -66,6 +67,17 @@ class JobLimits(Strict):
     wall_time_s: Annotated[float, Field(gt=0, le=10**7)] | None = None
 
 
+_CHOICES_OR_NOT: JsonDict = {
+    "anyOf": [
+        {"properties": {"choices": {"maxItems": 0}, "task": {"not": {"const": "multiple_choice"}}}},
+        {
+            "required": ["choices"],
+            "properties": {"choices": {"minItems": 2}, "task": {"enum": ["multiple_choice", None]}},
+        },
+    ]
+}
+
+
 def _none_or_several(choices: list[str]) -> list[str]:
     if len(choices) == 1:
         raise ValueError("a multiple-choice question needs at least two choices")
@@ -75,17 +87,7 @@ def _none_or_several(choices: list[str]) -> list[str]:
 class RunFields(Strict):
     """What both dialects may say about the reading of a document."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [
-                {"properties": {"choices": {"maxItems": 0}, "task": {"not": {"const": "multiple_choice"}}}},
-                {
-                    "required": ["choices"],
-                    "properties": {"choices": {"minItems": 2}, "task": {"enum": ["multiple_choice", None]}},
-                },
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra=_CHOICES_OR_NOT)
     task: Annotated[str, StringConstraints(max_length=64), Field(json_schema_extra={"enum": [*TASKS]})] | None = None
     """None: multiple_choice with choices, else question_answering."""
     choices: Annotated[
@@ -127,7 +129,7 @@ class JobBody(RunFields):
                 {"question": "Who signed the contract?", "file_ids": ["file-01K9ZJ3W5T8Q4V6X2B7N9M1C0D"]},
             ],
             "allOf": [
-                RunFields.model_config["json_schema_extra"],
+                _CHOICES_OR_NOT,
                 {
                     "anyOf": [
                         {"required": ["text"], "properties": {"text": {"type": "string"}}},

@@ -73,7 +73,7 @@ def _of_type(kind: str, **needed: str) -> dict[str, Any]:
     return {"required": ["type", *needed], "properties": {"type": {"const": kind}, **types}}
 
 
-_PLAIN_FORMATS = {"required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}}
+_PLAIN_FORMATS: dict[str, Any] = {"required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}}
 _TEXT_FORMAT: dict[str, Any] = {"oneOf": [_PLAIN_FORMATS, _of_type("json_schema", schema="object"), {"type": "null"}]}
 _FORMAT = Field(
     json_schema_extra={

@@ -74,12 +74,42 @@ async def test_a_document_within_the_messages_is_found_by_its_length(service: Se
     assert (plan["found_by"], plan["question"], plan["instructions"]) == ("length", QUESTION, "Be brief.")
 
 
-async def test_document_and_question_in_one_text_are_ambiguous(service: Service) -> None:
-    messages: list[Any] = [{"role": "user", "content": f"{BOOK}\n\n{QUESTION}"}]
+CITED = f"Cite sources as [id].\n\n<context>\n<source id=1>{BOOK}</source>\n</context>\n\n{QUESTION}"
+
+
+@pytest.mark.parametrize(
+    ("messages", "found_by"),
+    [
+        ([("user", f"{BOOK}\n\n{QUESTION}")], "one text"),
+        ([("user", f"{QUESTION}\n\n{BOOK}")], "one text"),
+        ([("user", f"Use what follows.\n\n{BOOK}\n\nQuestion: {QUESTION}\nHelpful Answer:")], "one text"),
+        ([("system", "You are helpful."), ("user", CITED)], "one text"),
+        ([("system", QUESTION), ("user", BOOK)], "system text"),
+        ([("system", f"Answer from this:\n\n{BOOK}"), ("user", QUESTION)], "length"),
+        ([("user", BOOK), ("assistant", "A long story."), ("user", QUESTION)], "length"),
+    ],
+    ids=["pasted", "asked first", "stuffed prompt", "RAG template", "llm -s", "RAG in system", "follow-up"],
+)
+async def test_the_commonest_shapes_of_a_long_prompt_are_read(
+    service: Service, messages: list[tuple[str, str]], found_by: str
+) -> None:
+    asked: list[Any] = [{"role": role, "content": content} for role, content in messages]
+    answer = await service.client().chat.completions.create(model="auto", messages=asked)
+    plan: Any = (answer.model_extra or {})["longfold"]["plan"]
+    assert answer.choices[0].message.content == "Anselm"
+    assert (plan["found_by"], plan["question"]) == (found_by, QUESTION)
+
+
+async def test_a_long_text_that_asks_nothing_is_ambiguous(service: Service) -> None:
+    messages: list[Any] = [{"role": "user", "content": BOOK}]
     with pytest.raises(openai.BadRequestError, match="file part") as refusal:
         await service.client().chat.completions.create(model="auto", messages=messages)
     assert (refusal.value.code, refusal.value.param) == ("ambiguous_document", "messages")
     assert refusal.value.response.headers["x-should-retry"] == "false"
+    turns: list[Any] = [{"role": role, "content": "word " * 100} for role in ("user", "assistant") * 50]
+    with pytest.raises(openai.BadRequestError, match="context") as refusal:
+        await service.client().chat.completions.create(model="auto", messages=[*turns, *HELLO])
+    assert refusal.value.code == "context_length_exceeded"
     assert await service.jobs() == []
 
 
