@@ -112,7 +112,7 @@ async def get_text(
         last = await texts.from_utf16(refs, end) if utf16 else end
     last = max(first, min(last, total))
     if last - first > _LONGEST_TEXT_CHARS:
-        raise ApiError(422, f"At most {_LONGEST_TEXT_CHARS:,} characters at a time.", param="end")
+        raise ApiError(422, f"At most {_LONGEST_TEXT_CHARS:,} characters at a time.", "too_much_text", "end")
     text = await texts.read(refs, first, last)
     if utf16:
         first, last, total = [await texts.to_utf16(refs, offset) for offset in (first, last, total)]

@@ -54,6 +54,8 @@ class StoredFile:
     size_bytes: int
     sha256: str
     created_unix_s: float
+    expires_unix_s: float | None = None
+    """From then on it is treated as deleted."""
     document: DocumentRef | None
     """What can be asked about; None for purposes that are not read."""
     error: str
@@ -90,6 +92,7 @@ class FileStore:
         chunks: AsyncIterator[bytes],
         *,
         key_id: str = "",
+        expires_after_s: int | None = None,
     ) -> StoredFile:
         """Receive an upload piece by piece, read it, store both.
 
@@ -100,12 +103,10 @@ class FileStore:
         try:
             received = await receive_upload(chunks, incoming, max_bytes=self._max_bytes)
             read = None if purpose in _UNREAD_PURPOSES else await self._read(incoming, name)
-            return await self._keep(
-                incoming,
-                read,
-                received,
-                {"owner": owner, "key_id": key_id, "purpose": purpose, "names": to_json((name, media_type))},
-            )
+            now = self._now()
+            names = (name, media_type, *([now + expires_after_s] if expires_after_s is not None else []))
+            columns = {"owner": owner, "key_id": key_id, "purpose": purpose, "names": to_json(names)}
+            return await self._keep(incoming, read, received, columns | {"created_unix_s": now})
         finally:
             await asyncio.to_thread(remove_all, incoming)
 
@@ -138,11 +139,12 @@ class FileStore:
         return _reference(facts, name)
 
     async def find(self, file_id: str, owner: str) -> StoredFile | None:
-        """None also for a file of someone else."""
+        """None also for a file of someone else, and for one that has expired."""
         async with self._database.read() as connection:
             found = await connection.execute(select(*files.c).where(files.c.id == file_id, files.c.owner == owner))
             row = found.one_or_none()
-        return _file_from(row) if row is not None else None
+        stored = _file_from(row) if row is not None else None
+        return stored if stored is not None and not self._is_expired(stored) else None
 
     async def list_files(
         self, owner: str, *, purpose: str = "", limit: int = 100, after: str = "", newest_first: bool = True
@@ -155,7 +157,8 @@ class FileStore:
         if after:
             wanted = wanted.where(files.c.id < after if newest_first else files.c.id > after)
         async with self._database.read() as connection:
-            return [_file_from(row) for row in await connection.execute(wanted)]
+            found = [_file_from(row) for row in await connection.execute(wanted)]
+        return [stored for stored in found if not self._is_expired(stored)]
 
     async def delete(self, file_id: str, owner: str) -> bool:
         """False if there is no such file. The text of a document stays while a job refers to it."""
@@ -175,7 +178,12 @@ class FileStore:
         return True
 
     async def sweep(self) -> int:
-        """Remove what crashes and deleted jobs left behind; return how many files. Call it now and then."""
+        """Remove what has expired, and what crashes and deleted jobs left behind; return how many files. Call it now
+        and then."""
+        async with self._database.read() as connection:
+            every = [_file_from(row) for row in await connection.execute(select(*files.c))]
+        for stored in filter(self._is_expired, every):
+            await self.delete(stored.id, stored.owner)
         before_unix_s = self._now() - _KEPT_UNNAMED_S
         old = await asyncio.to_thread(self._blobs.older_than, before_unix_s)
         removed = 0
@@ -217,6 +225,9 @@ class FileStore:
         except FileNotFoundError:
             raise DocumentUnreadable(_deleted(ref)) from None
 
+    def _is_expired(self, stored: StoredFile) -> bool:
+        return stored.expires_unix_s is not None and stored.expires_unix_s <= self._now()
+
     async def _read(self, incoming: Path, name: str) -> DocumentRef:
         """The text of the file `incoming`, which is then beside it; its owner calls it `name`."""
         text_path = incoming.with_suffix(".txt")
@@ -229,8 +240,7 @@ class FileStore:
         self, incoming: Path, read: DocumentRef | None, received: Received, columns: dict[str, Any]
     ) -> StoredFile:
         """Give bytes and text their final names and the file its row, in one transaction."""
-        now = self._now()
-        file_id = f"file-{ULID.from_timestamp(now)}"
+        file_id = f"file-{ULID.from_timestamp(columns['created_unix_s'])}"
         if read is not None:
             document = replace(read, file_id=file_id)
             columns = columns | {"text_sha256": read.text_sha256, "document": to_json(document)}
@@ -246,7 +256,6 @@ class FileStore:
                     id=file_id,
                     size_bytes=received.size_bytes,
                     sha256=received.sha256,
-                    created_unix_s=now,
                 )
                 .returning(*files.c)
             )
@@ -278,7 +287,7 @@ async def _count(connection: AsyncConnection, condition: Any) -> int:
 
 
 def _file_from(row: Row[Any]) -> StoredFile:
-    name, media_type = json.loads(row.names)
+    name, media_type, *expires = json.loads(row.names)
     return StoredFile(
         id=row.id,
         owner=row.owner,
@@ -288,6 +297,7 @@ def _file_from(row: Row[Any]) -> StoredFile:
         size_bytes=row.size_bytes,
         sha256=row.sha256,
         created_unix_s=row.created_unix_s,
+        expires_unix_s=expires[0] if expires else None,
         document=document_from(json.loads(row.document)) if row.document else None,
         error=row.error,
     )

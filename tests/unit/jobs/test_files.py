@@ -461,3 +461,21 @@ async def test_a_file_of_a_request_leaves_its_text_for_the_job_and_no_upload(
     with pytest.raises(DocumentUnreadable):
         await store_of_files.add_enclosed("a.png", stream(b"\x89PNG\r\n\x1a\n" + bytes(range(256))))
     assert len([path for path in folder.glob("**/*") if path.is_file()]) == 2
+
+
+async def test_a_file_that_expired_is_gone_and_then_swept(
+    store_of_files: FileStore, folder: Path, clock: Clock
+) -> None:
+    store_of_files._now = clock.unix_s
+    kept = await add(store_of_files, b"for good")
+    brief = await store_of_files.add(
+        OWNER, "b.txt", "user_data", "text/plain", stream(b"an hour"), expires_after_s=3600
+    )
+    assert brief.expires_unix_s == brief.created_unix_s + 3600
+    assert {stored.id for stored in await store_of_files.list_files(OWNER)} == {kept.id, brief.id}
+    clock.pass_s(3601)
+    assert await store_of_files.find(brief.id, OWNER) is None
+    assert [stored.id for stored in await store_of_files.list_files(OWNER)] == [kept.id]
+    await store_of_files.sweep()
+    assert len([path for path in (folder / "bytes").glob("**/*") if path.is_file()]) == 1
+    assert await store_of_files.delete(brief.id, OWNER) is False
