@@ -8,15 +8,16 @@ Other     refused as unknown, with `param`, unless it is null
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.model import Sampling
 from serving.api.errors import ApiError, not_json
-from serving.api.job_bodies import Metadata, RunFields
+from serving.api.job_bodies import Integer, Metadata, RunFields
 
 _COMMON_HINTS = {
     "user", "safety_identifier", "service_tier", "parallel_tool_calls",
@@ -73,26 +74,7 @@ def _of_type(kind: str, **needed: str) -> dict[str, Any]:
     return {"required": ["type", *needed], "properties": {"type": {"const": kind}, **types}}
 
 
-_PLAIN_FORMATS: dict[str, Any] = {"required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}}
-_TEXT_FORMAT: dict[str, Any] = {"oneOf": [_PLAIN_FORMATS, _of_type("json_schema", schema="object"), {"type": "null"}]}
-_FORMAT = Field(
-    json_schema_extra={
-        "oneOf": [
-            _PLAIN_FORMATS,
-            {
-                "required": ["type", "json_schema"],
-                "properties": {
-                    "type": {"const": "json_schema"},
-                    "json_schema": {
-                        "type": "object",
-                        "required": ["schema"],
-                        "properties": {"schema": {"type": "object"}},
-                    },
-                },
-            },
-        ]
-    }
-)
+_PLAIN: dict[str, Any] = {"properties": {"type": {"enum": ["text", "json_object"]}}}
 _NO_URL: dict[str, Any] = {"allOf": [{"properties": {"file_url": {"enum": [None, ""]}}}]}
 """Nothing is fetched from the network."""
 
@@ -154,14 +136,14 @@ class SamplingBody(OpenEdge):
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
+    top_k: Annotated[Integer, Field(ge=-1, le=2**31 - 1)] | None = None
     """0 and -1 both ask for nothing."""
     min_p: float | None = Field(default=None, ge=0, le=1)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
+    repetition_penalty: float | None = Field(default=None, ge=0.1, le=10)
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
-    seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
+    seed: Annotated[Integer, Field(ge=-(2**63), le=2**63 - 1)] | None = None
 
     def sampling(self) -> dict[str, Any]:
         """The fields of `pipeline.model.Sampling` that were given, those that ask for nothing left out.
@@ -179,6 +161,49 @@ class SamplingBody(OpenEdge):
         return wanted
 
 
+class JsonShape(OpenEdge):
+    """The JSON that an answer is to be."""
+
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class ChatFormat(OpenEdge):
+    """How `response_format` says it."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_PLAIN, _of_type("json_schema", json_schema="object")]})
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonShape | None = None
+
+    def schema_text(self) -> str:
+        """The schema as text; empty if plain text is wanted. Raises ApiError 400 if it is missing."""
+        shape = self.json_schema.json_schema if self.json_schema else None
+        return _schema_text(self.type, shape, "response_format.json_schema")
+
+
+class TextFormat(OpenEdge):
+    """How `text.format` says it."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_PLAIN, _of_type("json_schema", schema="object")]})
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+
+    def schema_text(self) -> str:
+        """As of `ChatFormat`."""
+        return _schema_text(self.type, self.json_schema, "text.format.schema")
+
+
+def _schema_text(kind: str, shape: Mapping[str, Any] | None, param: str) -> str:
+    if kind == "text":
+        return ""
+    if kind == "json_schema" and shape is None:
+        raise ApiError(400, f"{param} is missing.", "missing_required_parameter", param)
+    return json.dumps(shape if kind == "json_schema" else {"type": "object"})
+
+
+class TextOptions(OpenEdge):
+    format: TextFormat | None = None
+
+
 class ChatBody(SamplingBody):
     """What is read of a chat completion request."""
 
@@ -186,9 +211,9 @@ class ChatBody(SamplingBody):
     messages: list[ChatMessage] = Field(min_length=1, max_length=10_000)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    response_format: Annotated[dict[str, Any], _FORMAT] | None = None
-    max_tokens: int | None = Field(default=None, ge=1, le=_MAX_INTEGER)
-    max_completion_tokens: int | None = Field(default=None, ge=1, le=_MAX_INTEGER)
+    response_format: ChatFormat | None = None
+    max_tokens: Annotated[Integer, Field(ge=1, le=_MAX_INTEGER)] | None = None
+    max_completion_tokens: Annotated[Integer, Field(ge=1, le=_MAX_INTEGER)] | None = None
     metadata: Metadata | None = None
     longfold: Extension | None = None
 
@@ -246,8 +271,8 @@ class ResponseBody(SamplingBody):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     store: bool | None = None
-    text: Annotated[dict[str, Any], Field(json_schema_extra={"properties": {"format": _TEXT_FORMAT}})] | None = None
-    max_output_tokens: int | None = Field(default=None, ge=1, le=_MAX_INTEGER)
+    text: TextOptions | None = None
+    max_output_tokens: Annotated[Integer, Field(ge=1, le=_MAX_INTEGER)] | None = None
     metadata: Metadata | None = None
     longfold: Extension | None = None
 
@@ -278,29 +303,6 @@ RESPONSE_FIELDS = FieldTable(hints=frozenset(RESPONSES_HINTS), defaults=RESPONSE
 def unsupported(param: str, why: str = "") -> ApiError:
     """400 for something OpenAI has and Longfold has not."""
     return ApiError(400, f"{param} is not supported here{': ' + why if why else ''}.", "unsupported_parameter", param)
-
-
-@dataclass(frozen=True, slots=True)
-class JsonShape:
-    """The JSON an answer is to be, as a schema."""
-
-    schema: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, wanted: Mapping[str, Any] | None, param: str) -> Self | None:
-        """Of `response_format` (the schema one level down) or `text.format`; None if plain text is wanted."""
-        kind = (wanted or {"type": "text"}).get("type")
-        if kind == "text":
-            return None
-        if kind == "json_object":
-            return cls({"type": "object"})
-        if kind != "json_schema" or wanted is None:
-            raise ApiError(400, "The format is text, json_object or json_schema.", "invalid_value", f"{param}.type")
-        schema = wanted.get("json_schema", wanted)
-        schema = schema.get("schema") if isinstance(schema, Mapping) else None
-        if not isinstance(schema, Mapping):
-            raise ApiError(400, "A json_schema format needs a schema.", "missing_required_parameter", param)
-        return cls(schema)
 
 
 def parse_body(body: type[Body], raw: bytes) -> Body:

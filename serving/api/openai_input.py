@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,15 +11,17 @@ from serving.api.openai_fields import (
     CHAT_FIELDS,
     RESPONSE_FIELDS,
     ChatBody,
+    ChatFormat,
     ChatMessage,
     ChatPart,
     Extension,
     GivenFile,
     InputItem,
     InputPart,
-    JsonShape,
     ResponseBody,
     SamplingBody,
+    TextFormat,
+    TextOptions,
     unsupported,
 )
 
@@ -81,7 +82,7 @@ def read_chat(body: ChatBody) -> ParsedRequest:
         model=body.model,
         parts=tuple(_chat_parts(body.messages)),
         longfold=body.longfold or Extension(),
-        sampling=_sampling(body, max_tokens, JsonShape.read(body.response_format, "response_format")),
+        sampling=_sampling(body, max_tokens, body.response_format),
         sampling_params=(*max_tokens, *_given(body)),
         format_param="response_format",
         messages_param="messages",
@@ -103,7 +104,7 @@ def read_response(body: ResponseBody) -> ParsedRequest:
         model=body.model,
         parts=tuple(_response_parts(body)),
         longfold=body.longfold or Extension(),
-        sampling=_sampling(body, max_tokens, JsonShape.read((body.text or {}).get("format"), "text.format")),
+        sampling=_sampling(body, max_tokens, body.text.format if body.text else None),
         sampling_params=(*max_tokens, *_given(body)),
         format_param="text.format",
         messages_param="input",
@@ -117,19 +118,25 @@ def read_response(body: ResponseBody) -> ParsedRequest:
             "temperature": body.temperature,
             "top_p": body.top_p,
             "max_output_tokens": body.max_output_tokens,
-            "text": body.text or {"format": {"type": "text"}},
+            "text": _as_sent(body.text) or {"format": {"type": "text"}},
             "store": store,
         },
     )
 
 
-def _sampling(body: SamplingBody, max_tokens: Mapping[str, int], shape: JsonShape | None) -> dict[str, Any]:
+def _sampling(
+    body: SamplingBody, max_tokens: Mapping[str, int], answer_format: ChatFormat | TextFormat | None
+) -> dict[str, Any]:
     sampling = body.sampling()
     if max_tokens:
         sampling["max_output_tokens"] = next(iter(max_tokens.values()))
-    if shape:
-        sampling["json_schema"] = json.dumps(shape.schema)
+    if schema := answer_format.schema_text() if answer_format else "":
+        sampling["json_schema"] = schema
     return sampling
+
+
+def _as_sent(part: TextOptions | None) -> dict[str, Any]:
+    return part.model_dump(mode="json", by_alias=True, exclude_unset=True) if part else {}
 
 
 def _given(body: SamplingBody) -> list[str]:

@@ -74,6 +74,11 @@ def test_true_is_not_one() -> None:
     assert refused(chat, longfold={"options": {"use_scores": 0}}) == ("longfold.options.use_scores", "invalid_value")
 
 
+def test_to_json_five_point_nought_is_an_integer() -> None:
+    assert chat(max_tokens=5.0, longfold={"limits": {"calls": 3.0}}).sampling == {"max_output_tokens": 5}
+    assert refused(chat, max_tokens=5.5)[0] == refused(chat, max_tokens="5")[0] == "max_tokens"
+
+
 def test_what_a_client_leaves_null_is_not_asked_for() -> None:
     assert chat(a_field_of_next_year=None).ignored == ()
 
@@ -181,6 +186,11 @@ def test_formats_become_a_schema() -> None:
     assert json.loads(chat(response_format={"type": "json_object"}).sampling["json_schema"]) == {"type": "object"}
     assert "json_schema" not in chat(response_format={"type": "text"}).sampling
     assert refused(chat, response_format={"type": "xml"})[0] == "response_format.type"
+    assert refused(chat, response_format={}) == ("response_format.type", "missing_required_parameter")
+    assert refused(chat, response_format={"type": "json_schema"})[0] == "response_format.json_schema"
+    assert refused(response, text={"format": {"type": "json_schema", "name": "n"}})[0] == "text.format.schema"
+    assert refused(response, text={"format": [None]})[0] == "text.format"
+    assert response(text=text_format).echo["text"] == text_format, "it is given back as it came"
 
 
 def test_parts_of_one_message_become_one_text_for_the_model() -> None:
