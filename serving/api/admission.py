@@ -50,13 +50,6 @@ async def read_repetition(request: Request) -> Repetition:
     )
 
 
-def refuse_while_stopping(gateway: Gateway) -> None:
-    """Raise ApiError 503 once the process was asked to end."""
-    if gateway.stopping.is_set():
-        message = "The gateway is stopping and takes no new jobs; try again."
-        raise ApiError(503, message, "stopping", retry=True, retry_after_s=2)
-
-
 async def find_documents(gateway: Gateway, principal: Principal, file_ids: Sequence[str]) -> tuple[DocumentRef, ...]:
     """The documents of uploads. ApiError 404 for an unknown or foreign id, 422 for a file that is no document."""
     found = []

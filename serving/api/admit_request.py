@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pipeline.chat import Message, encode_chat
 from pipeline.tasks import TASKS
-from serving.api.admission import Repetition, check_feasible, estimate_run, refuse_while_stopping, submit
+from serving.api.admission import Repetition, check_feasible, estimate_run, submit
 from serving.api.errors import ApiError
 from serving.api.find_document import Ambiguous, Conversation, DocumentQuestion, Part, Window, find_document
 from serving.api.gateway import Gateway, Principal
@@ -44,7 +44,7 @@ class Admission:
 
         Raises ApiError or a LongfoldError; nothing is stored then but the files that came with it.
         """
-        refuse_while_stopping(self.gateway)
+        self.gateway.check_running()
         choice = choose_model(self.parsed.model, self.gateway.model.profile.name)
         self.principal.check_model(choice.id)
         _check_task(self.parsed.longfold)

@@ -5,7 +5,6 @@ Nothing runs here: the request becomes a job, and what happens to the job is tol
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -59,10 +58,10 @@ async def create_chat_completion(
         ended = await wait_for_end(gateway, tracker, job, request.receive)
         return JSONResponse(chat_completion(ended, await load_result(gateway, texts, ended)))
     stream = ChatStream(gateway, tracker, texts, job, include_usage=parsed.include_usage)
-    # It tells by itself that the gateway stops, in a way that clients raise: hence an event that is never set.
+    # It tells by itself that the gateway stops, in a way that clients raise.
     return EventStream(
         stream.frames(),
-        asyncio.Event(),
+        None,
         keep_alive_s=KEEP_ALIVE_S,
         keep_alive_text=lambda: f"ping {stream.progress.text}",
     )

@@ -117,6 +117,13 @@ class ApiError(HTTPException):
         return problem | {"detail": self.message, "error": error, "request_id": request_id}
 
 
+class Stopping(ApiError):
+    """The process was asked to end; another one will answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message, "stopping", retry=True, retry_after_s=2)
+
+
 def find_row(error: type[errors.LongfoldError]) -> ErrorRow:
     """The row of the class, or of the nearest one it derives from."""
     return next(ERROR_TABLE[base] for base in error.__mro__ if base in ERROR_TABLE)

@@ -115,8 +115,7 @@ _FORM: Mapping[str, Any] = {
 @router.post("", openapi_extra=dict(_FORM))
 async def upload_file(request: Request, gateway: CurrentGateway, principal: FileUser) -> FileObject:
     """Store a document. It is read at once, so a file that cannot be read is refused here."""
-    if gateway.stopping.is_set():
-        raise ApiError(503, "The gateway is stopping; send the file again.", "stopping", retry=True, retry_after_s=2)
+    gateway.check_running()
     try:
         upload = await read_upload(request)
         purpose, expires_after_s = _read_fields(upload.fields)

@@ -13,6 +13,7 @@ from pipeline.errors import LongfoldError
 from serving.api.attendance import ClientTracker
 from serving.api.cite_evidence import cite
 from serving.api.errors import ApiError, from_longfold, from_record
+from serving.api.event_stream import until_stopping
 from serving.api.gateway import Gateway
 from serving.api.job_ids import PREFIX, no_such_job
 from serving.api.job_text import JobText
@@ -23,28 +24,11 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 async def follow(gateway: Gateway, job: Job) -> AsyncGenerator[EventRecord]:
-    """Every event of the job from the first on. Raises ApiError 503 when the gateway stops: the job goes on."""
-    stopping = asyncio.create_task(gateway.stopping.wait())
-    try:
-        async with aclosing(gateway.feed.follow(job.id)) as records:
-            while True:
-                following = asyncio.ensure_future(anext(records, None))
-                try:
-                    await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not following.done():
-                        following.cancel()
-                        with suppress(asyncio.CancelledError):
-                            await following
-                if following.cancelled():
-                    message = "The gateway is stopping; the job goes on. Ask again to wait for it."
-                    raise ApiError(503, message, "stopping", retry=True, retry_after_s=2)
-                record = following.result()
-                if record is None:
-                    return
+    """Every event of the job from the first on. Raises Stopping when the gateway stops: the job goes on."""
+    async with aclosing(until_stopping(gateway.feed.follow(job.id), gateway.stopping)) as records:
+        async for record in records:
+            if record is not None:
                 yield record
-    finally:
-        stopping.cancel()
 
 
 async def wait_for_end(

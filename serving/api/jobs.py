@@ -61,7 +61,7 @@ async def submit_job(
     body: JobBody, request: Request, response: Response, gateway: CurrentGateway, principal: JobUser
 ) -> JobObject:
     """Accept a job. It is kept from here on, whatever dies. With an `Idempotency-Key`, once."""
-    admission.refuse_while_stopping(gateway)
+    gateway.check_running()
     check_names(body.strategy, body.task_name)
     check_pause(body.strategy, body.pause_before)
     principal.check_model(body.strategy)
@@ -131,7 +131,7 @@ async def cancel_job(job: FoundJob, gateway: CurrentGateway) -> JobObject:
 @router.post("/v1/jobs/{job_id}/retry", status_code=202)
 async def retry_job(job: FoundJob, gateway: CurrentGateway) -> JobObject:
     """Run a failed or cancelled job again. What was completed before is taken from the journal and not paid again."""
-    admission.refuse_while_stopping(gateway)
+    gateway.check_running()
     return job_object(_still_there(await gateway.store.retry(job.id, job.owner), job.id))
 
 
@@ -150,7 +150,7 @@ async def resume_job(job: FoundJob, gateway: CurrentGateway, body: ResumeBody = 
 
     A state that does not fit fails the job with StateInvalid, which says where; it can then be resumed with another.
     """
-    admission.refuse_while_stopping(gateway)
+    gateway.check_running()
     check_pause(job.request.strategy, body.pause_before)
     state = json.dumps(body.state) if body.state is not None else None
     return job_object(_still_there(await gateway.store.resume(job.id, job.owner, state, body.pause_before), job.id))

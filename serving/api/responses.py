@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -114,10 +113,8 @@ async def _as_response(gateway: Gateway, texts: JobText, job: Job) -> dict[str, 
 def _stream(request: Request, gateway: Gateway, job: Job, after: int) -> EventStream:
     events = ResponseEvents(job)
     frames = _frames(gateway, get_client_tracker(request), request.app.state.texts, events, job, after)
-    # It tells by itself that the gateway stops, in a way that clients raise: hence an event that is never set.
-    return EventStream(
-        frames, asyncio.Event(), keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {events.progress.text}"
-    )
+    # It tells by itself that the gateway stops, in a way that clients raise.
+    return EventStream(frames, None, keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {events.progress.text}")
 
 
 async def _frames(  # the parts of one stream
