@@ -1,6 +1,5 @@
 # From a clone to an answer: `make demo`. Everything lands in .venv and in the cache folder for models.
 SHELL := bash
-MODEL ?= qwen2.5-coder-1.5b
 bin := .venv/bin
 
 .DEFAULT_GOAL := help
@@ -13,7 +12,6 @@ install: ## make .venv, for the GPU if there is one
 	@deploy/setup.sh
 
 demo: install ## bring the model and answer a question about a long document (FULL=1: the whole tour)
-	@$(bin)/longfold models pull $(MODEL)
 	@$(bin)/longfold demo $(if $(FULL),--full)
 
 test: install ## every test that this machine can run

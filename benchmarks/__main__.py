@@ -18,13 +18,13 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.compare_results import compare_results
-from benchmarks.header import make_header
+from benchmarks.harness.compare import compare_results
+from benchmarks.harness.header import make_header
+from benchmarks.harness.results import ResultsFile, find_resumable, read_results, scored, unscored_keys
+from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.infinitebench.predictions import score_predictions
-from benchmarks.results_file import ResultsFile, find_resumable, read_results, scored, unscored_keys
-from benchmarks.serve_model import SCRIPTED, BenchModel, find_bench_model, serve_model
 from benchmarks.suites import SUITES
+from benchmarks.systems.model import SCRIPTED, BenchModel, find_bench_model, serve_model
 from pipeline.errors import LongfoldError, SettingInvalid, UnknownName
 from serving.settings import load_settings
 

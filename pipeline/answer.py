@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.document import Span
 from pipeline.finding import Evidence, Finding
+from pipeline.locate_evidence import MOST_EVIDENCE, merge_evidence
 from pipeline.model import Stage, Usage
+from pipeline.words import same_answer
+
+CONFLICT_PROBABILITY = 0.5
+"""A finding that says something else is shown as a conflict from this probability on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +86,55 @@ class Answer:
 def confidence_of(probability: float) -> int:
     """Fifths of the probability: 1 is under 0.2, 5 is 0.8 or more."""
     return min(5, 1 + int(probability * 5))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What the findings come to; becomes an `Answer` with what the run knows of coverage and usage."""
+
+    text: str
+    explanation: str
+    probability: float
+    evidence: tuple[Evidence, ...]
+    conflicts: tuple[Finding, ...] = ()
+    warning: str = ""
+
+    @property
+    def confidence(self) -> int:
+        return confidence_of(self.probability)
+
+
+NOTHING = Conclusion(text="", explanation="", probability=0.0, evidence=())
+
+
+def conclude_from_one(
+    finding: Finding, others: Sequence[Finding] = (), warning: str = "", rivals: Sequence[Finding] = ()
+) -> Conclusion:
+    """A single finding needs no further call. The `rivals` that it was preferred to are conflicts in any case."""
+    return Conclusion(
+        text=finding.answer,
+        explanation=finding.rationale,
+        probability=finding.probability,
+        evidence=merge_evidence([finding], MOST_EVIDENCE),
+        conflicts=tuple(one for one in others if one in rivals or speaks_against(one, finding.answer)),
+        warning=warning,
+    )
+
+
+def conclude(
+    text: str, explanation: str, named: Sequence[Finding], findings: Sequence[Finding], *, warning: str = ""
+) -> Conclusion:
+    """An answer made from the `named` of the `findings`; it is as probable as the best of those that agree with it."""
+    agreeing = [finding for finding in named if same_answer(finding.answer, text)] or named
+    return Conclusion(
+        text=text,
+        explanation=explanation,
+        probability=max(finding.probability for finding in agreeing),
+        evidence=merge_evidence(named, MOST_EVIDENCE),
+        conflicts=tuple(finding for finding in findings if speaks_against(finding, text)),
+        warning=warning,
+    )
+
+
+def speaks_against(finding: Finding, answer: str) -> bool:
+    return finding.probability >= CONFLICT_PROBABILITY and not same_answer(finding.answer, answer)

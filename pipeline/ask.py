@@ -8,7 +8,9 @@ from pipeline.answer import Answer
 from pipeline.document import Document
 from pipeline.errors import CallerError, EmptyDocument, LongfoldError
 from pipeline.events import Finished, Planned
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.steps import RunPaused
 from pipeline.strategies import check_step, find_strategy
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, judge_finding
 from pipeline.chunk_account import ChunkAccount
 from pipeline.document import Document
 from pipeline.errors import ContextTooSmall, QuestionTooLong
 from pipeline.events import Split
 from pipeline.finding import Finding
 from pipeline.gather_context import context_tokens, gather_context
-from pipeline.map_chunks import judge_finding
 from pipeline.meter import Meter
 from pipeline.prompt import PromptTemplate
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import SMALLEST_CHUNK_TOKENS, Chunk, split_document
-from pipeline.state_json import State
-from pipeline.steps import Steps
+from pipeline.state_json import StateContext, read_state, write_state
+from pipeline.steps import State, Steps
 from pipeline.tasks import Task, load_prompt, task_for
 from pipeline.tokenizer import Tokenizer
 
@@ -87,7 +87,18 @@ class Run:
 
     def step(self, name: str, state: State) -> State:
         """The state that the step `name` begins from: this one, or what a person made of it (`steps.py`)."""
-        return self.steps.take(name, state, self)
+        return self.steps.take(name, state)
+
+    @property
+    def state_context(self) -> StateContext:
+        """What an edited state is read against, as soon as there are chunks."""
+        return StateContext(
+            document=self.document,
+            chunks=self.chunks,
+            tokenizer=self.tokenizer,
+            letters=self.request.letters,
+            judge=self.judge,
+        )
 
     def judge(self, finding: Finding) -> Finding:
         """Fill in the probability of a finding that no gate and no support check has seen: the words alone decide."""
@@ -96,18 +107,25 @@ class Run:
 
 def begin_run(document: Document, request: Request, resources: Resources) -> Run:
     """Raises QuestionTooLong. The chunks come with `Run.split`, when the strategy knows what its prompts leave."""
-    return Run(
+    account = ChunkAccount(
+        meter=Meter(resources.dispatcher, request.limits, resources.emit),
+        emit=resources.emit,
+    )
+    run = Run(
         document=document,
         request=request,
         resources=resources,
         task=choose_task(request, resources),
         question_ids=encode_question(request, resources),
-        account=ChunkAccount(
-            meter=Meter(resources.dispatcher, request.limits, resources.emit),
-            emit=resources.emit,
+        account=account,
+        steps=Steps(
+            resources.steps,
+            write=lambda state: write_state(state, resources.tokenizer),
+            read=lambda text, original: read_state(text, original, run.state_context),
+            warn=account.warnings.append,
         ),
-        steps=Steps(resources.steps),
     )
+    return run
 
 
 def choose_task(request: Request, resources: Resources) -> Task:

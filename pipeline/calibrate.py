@@ -1,4 +1,4 @@
-"""From three scores to one probability that a finding is right.
+"""What was fitted for a model: its relevance gate, and from three scores one probability that a finding is right.
 
 A small model says confidence 5 nearly always. The log-probabilities of the relevance gate and of the support check
 tell more; a logistic model over all three is fitted per model on generated data (`python -m benchmarks run ask`).
@@ -9,6 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from pipeline.complete_parsed import yes_score
+from pipeline.finding import Finding
+from pipeline.model import Completion
 
 UNFITTED_WORDS = 0.6
 """Logit per step of stated confidence where nothing better is known."""
@@ -72,3 +76,27 @@ class Calibration(Weights):
 
 def _move(weights: Weights | None, by_nats: float) -> Weights | None:
     return weights and replace(weights, intercept=weights.intercept + by_nats * (weights.gate + weights.support))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSettings:
+    """Fitted per model on generated data for a recall of at least 99.5 % (`python -m benchmarks run gate`)."""
+
+    enabled: bool = False
+    """False for models too weak to be gated: every chunk is then mapped."""
+    lexical_nats: float = 1.0
+    """What the chunk that is lexically closest to the question gains on the model's score; the others their share."""
+    keep_margin: float = 4.0
+    """Chunks within this many nats of the document's best score are kept."""
+    keep_at_least: int = 4
+    clear_score: float = 1.0
+    """A chunk that scores this much is read at once, while others are still being gated."""
+
+
+def judge_finding(finding: Finding, support: Completion | None, calibration: Calibration) -> Finding:
+    """Fill in the support score and the calibrated probability. Without located evidence the probability is capped."""
+    score = yes_score(support) if support else None
+    probability = calibration.probability(gate=finding.gate_score, support=score, words=finding.stated_confidence)
+    if not finding.located_quotes:
+        probability = min(probability, calibration.unlocated_cap)
+    return replace(finding, support_score=score, probability=probability)

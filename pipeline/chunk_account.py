@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.answer import Answer, Coverage, FailedChunk
+from pipeline.answer import Answer, Conclusion, Coverage, FailedChunk
 from pipeline.document import Span
 from pipeline.events import ChunkMapped, Event, Provisional
 from pipeline.finding import Finding
 from pipeline.meter import Meter
 from pipeline.model import CallFailed, Stage
-from pipeline.reduce_findings import Conclusion
 from pipeline.split_document import Chunk
 from pipeline.words import same_answer
 

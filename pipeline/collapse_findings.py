@@ -17,7 +17,8 @@ from pipeline.complete_parsed import complete_one
 from pipeline.dispatch import Dispatcher
 from pipeline.errors import CollapseStalled, ContextTooSmall
 from pipeline.events import Collapsed
-from pipeline.finding import Evidence, Finding
+from pipeline.finding import Finding
+from pipeline.locate_evidence import MOST_EVIDENCE, merge_evidence
 from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.render_findings import RENDERED_TOKENS, join_rendered, render_finding
@@ -26,7 +27,6 @@ from pipeline.structured_output import CONFIDENCE, TEXT, number_list, object_sch
 from pipeline.tasks import Task
 
 MOST_NAMED = 6
-MOST_EVIDENCE = 8
 MOST_ROUNDS = 12
 """More than any document needs: each round at least halves the number of findings that do not fit."""
 
@@ -194,21 +194,6 @@ def _merged(named: list[Finding], rationale: str, answer: str, confidence: int) 
         support_score=best.support_score,
         probability=best.probability,
     )
-
-
-def merge_evidence(findings: Sequence[Finding], most: int) -> tuple[Evidence, ...]:
-    """Located evidence of all findings, each place once, most probable findings first, then in document order."""
-    ranked = sorted(findings, key=lambda finding: -finding.probability)
-    places = {e.span: e for finding in ranked for e in finding.evidence if e.span is not None}
-    return tuple(sorted(list(places.values())[:most], key=lambda e: e.span.start if e.span else 0))
-
-
-def spread_evidence(evidence: Sequence[Evidence], most: int) -> tuple[Evidence, ...]:
-    """At most `most` located quotes, taken evenly from all: for answers that rest on the whole document."""
-    located = [quote for quote in evidence if quote.span is not None]
-    if len(located) <= most:
-        return tuple(located)
-    return tuple(located[place * len(located) // most] for place in range(most))
 
 
 def _collapse_call(group: list[Finding], collapse: Collapse) -> Call:

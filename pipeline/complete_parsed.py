@@ -83,3 +83,9 @@ async def complete(call: Call, dispatcher: Dispatcher) -> Outcome:
     """The outcome of a single call."""
     [outcome] = [outcome async for outcome in dispatcher.complete([call])]
     return outcome
+
+
+def yes_score(completion: Completion) -> float:
+    """log P(Yes) − log P(No), in nats."""
+    yes, no = completion.choice_logprobs
+    return yes - no

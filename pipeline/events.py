@@ -8,7 +8,7 @@ from pipeline.answer import Answer
 from pipeline.document import Span
 from pipeline.finding import Finding
 from pipeline.model import CallFailed, Stage, Usage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

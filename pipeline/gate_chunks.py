@@ -8,28 +8,13 @@ score is clearly positive need not wait for the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from pipeline.calibrate import GateSettings
 from pipeline.chunk_call import chunk_call
-from pipeline.model import Call, Completion, Sampling, Stage
+from pipeline.model import Call, Sampling, Stage
 from pipeline.split_document import Chunk
 from pipeline.tasks import Task
 from pipeline.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSettings:
-    """Fitted per model on generated data for a recall of at least 99.5 % (`python -m benchmarks run gate`)."""
-
-    enabled: bool = False
-    """False for models too weak to be gated: every chunk is then mapped."""
-    lexical_nats: float = 1.0
-    """What the chunk that is lexically closest to the question gains on the model's score; the others their share."""
-    keep_margin: float = 4.0
-    """Chunks within this many nats of the document's best score are kept."""
-    keep_at_least: int = 4
-    clear_score: float = 1.0
-    """A chunk that scores this much is read at once, while others are still being gated."""
 
 
 def gate_call(chunk: Chunk, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:
@@ -37,12 +22,6 @@ def gate_call(chunk: Chunk, question_ids: Sequence[int], task: Task, tokenizer: 
     own = task.gate.encode(tokenizer, {"question": question_ids})
     sampling = Sampling(max_output_tokens=1, choices=(task.yes, task.no))
     return chunk_call(chunk, own, sampling, tokenizer, header=task.header, stage=Stage.GATE)
-
-
-def yes_score(completion: Completion) -> float:
-    """log P(Yes) − log P(No), in nats."""
-    yes, no = completion.choice_logprobs
-    return yes - no
 
 
 def relevance(gate_score: float, lexical_score: float, settings: GateSettings) -> float:

@@ -11,13 +11,14 @@ from dataclasses import replace
 from rapidfuzz import fuzz
 
 from pipeline.document import Document, Span
-from pipeline.finding import Alignment, Evidence
+from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.split_document import Chunk
 from pipeline.words import contains_words, words_of
 
 FUZZY_LEAST = 0.85
 """Similarity (rapidfuzz partial ratio) below which a quote counts as invented."""
 _SHORTEST_FUZZY_CHARS = 12
+MOST_EVIDENCE = 8
 _SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "–": "-", "—": "-", "…": "."})
 _DROPPED = re.compile(r"[\s*_`]+")
 
@@ -138,3 +139,18 @@ def _evidence(document: Document, chunk: Chunk, inside: Span, alignment: Alignme
         alignment=alignment,
         similarity=similarity,
     )
+
+
+def merge_evidence(findings: Sequence[Finding], most: int) -> tuple[Evidence, ...]:
+    """Located evidence of all findings, each place once, most probable findings first, then in document order."""
+    ranked = sorted(findings, key=lambda finding: -finding.probability)
+    places = {e.span: e for finding in ranked for e in finding.evidence if e.span is not None}
+    return tuple(sorted(list(places.values())[:most], key=lambda e: e.span.start if e.span else 0))
+
+
+def spread_evidence(evidence: Sequence[Evidence], most: int) -> tuple[Evidence, ...]:
+    """At most `most` located quotes, taken evenly from all: for answers that rest on the whole document."""
+    located = [quote for quote in evidence if quote.span is not None]
+    if len(located) <= most:
+        return tuple(located)
+    return tuple(located[place * len(located) // most] for place in range(most))

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.answer import Conclusion
 from pipeline.collapse_findings import Collapse, collapse_findings, stream
 from pipeline.complete_parsed import complete_one
 from pipeline.finding import Finding
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.read_chunks import Reading, ask_more
-from pipeline.reduce_findings import Conclusion, reduce_findings
+from pipeline.reduce_findings import reduce_findings
 from pipeline.render_findings import ANSWER_TOKENS
 from pipeline.structured_output import TEXT, number_list, object_schema, parse_fields
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from pipeline.calibrate import Calibration
 from pipeline.chunk_call import chunk_call
 from pipeline.document import Document
 from pipeline.finding import Evidence, Finding
-from pipeline.gate_chunks import yes_score
 from pipeline.locate_evidence import correct_pointers, locate_quote, point_to_sentences
 from pipeline.model import Call, Completion, Sampling, Stage
 from pipeline.prompt import chat_prompt
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.split_document import Chunk
 from pipeline.structured_output import (
     CONFIDENCE,
@@ -89,12 +86,3 @@ def support_call(finding: Finding, question_ids: Sequence[int], task: Task, toke
         stage=Stage.SUPPORT,
         chunk_index=finding.chunk_indices[0],
     )
-
-
-def judge_finding(finding: Finding, support: Completion | None, calibration: Calibration) -> Finding:
-    """Fill in the support score and the calibrated probability. Without located evidence the probability is capped."""
-    score = yes_score(support) if support else None
-    probability = calibration.probability(gate=finding.gate_score, support=score, words=finding.stated_confidence)
-    if not finding.located_quotes:
-        probability = min(probability, calibration.unlocated_cap)
-    return replace(finding, support_score=score, probability=probability)

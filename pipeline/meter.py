@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pipeline.dispatch import Dispatcher
 from pipeline.events import CallEnded, Event
 from pipeline.model import Call, CallFailed, Completion, Outcome, Stage, Usage
-from pipeline.run import Limits
+from pipeline.request import Limits
 
 _LIMITED = (Stage.GATE, Stage.MAP)
 

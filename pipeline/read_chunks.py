@@ -13,13 +13,14 @@ from functools import partial
 from itertools import tee
 
 from pipeline.begin_run import Run
+from pipeline.calibrate import judge_finding
 from pipeline.chunk_account import LIMIT_REACHED
-from pipeline.complete_parsed import complete, read_or_ask_again
+from pipeline.complete_parsed import complete, read_or_ask_again, yes_score
 from pipeline.events import ChunkGated, StageStarted
 from pipeline.finding import Evidence, Finding
 from pipeline.frontier import Frontier
-from pipeline.gate_chunks import gate_call, keep_chunks, relevance, yes_score
-from pipeline.map_chunks import judge_finding, map_call, read_finding, support_call
+from pipeline.gate_chunks import gate_call, keep_chunks, relevance
+from pipeline.map_chunks import map_call, read_finding, support_call
 from pipeline.model import Call, CallFailed, Completion, Outcome, Stage
 from pipeline.prompt import PromptTemplate
 

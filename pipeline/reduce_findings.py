@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from pipeline.answer import confidence_of
-from pipeline.collapse_findings import MOST_EVIDENCE, MOST_NAMED, Collapse, merge_evidence
+from pipeline.answer import NOTHING, Conclusion, conclude, conclude_from_one, speaks_against
+from pipeline.collapse_findings import MOST_NAMED, Collapse
 from pipeline.complete_parsed import complete_one
-from pipeline.finding import Evidence, Finding
+from pipeline.finding import Finding
 from pipeline.model import Call, CallFailed, Sampling, Stage
 from pipeline.prompt import chat_prompt
 from pipeline.settle_conflict import find_rivals, settle
 from pipeline.structured_output import TEXT, answer_schema, number_list, object_schema, parse_fields
-from pipeline.words import same_answer
 
-CONFLICT_PROBABILITY = 0.5
-"""A finding that says something else is shown as a conflict from this probability on."""
 DECISIVE_PROBABILITY = 0.7
 """From here on a finding that none contradicts is the answer as it is: small models weigh worse than these numbers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conclusion:
-    """What the findings come to; becomes an `Answer` with what the run knows of coverage and usage."""
-
-    text: str
-    explanation: str
-    probability: float
-    evidence: tuple[Evidence, ...]
-    conflicts: tuple[Finding, ...] = ()
-    warning: str = ""
-
-    @property
-    def confidence(self) -> int:
-        return confidence_of(self.probability)
-
-
-NOTHING = Conclusion(text="", explanation="", probability=0.0, evidence=())
-
-
-def conclude_from_one(
-    finding: Finding, others: Sequence[Finding] = (), warning: str = "", rivals: Sequence[Finding] = ()
-) -> Conclusion:
-    """A single finding needs no further call. The `rivals` that it was preferred to are conflicts in any case."""
-    return Conclusion(
-        text=finding.answer,
-        explanation=finding.rationale,
-        probability=finding.probability,
-        evidence=merge_evidence([finding], MOST_EVIDENCE),
-        conflicts=tuple(one for one in others if one in rivals or _speaks_against(one, finding.answer)),
-        warning=warning,
-    )
 
 
 async def reduce_findings(
@@ -89,27 +52,8 @@ async def reduce_findings(
 
 
 def _is_decisive(best: Finding, findings: Sequence[Finding]) -> bool:
-    contradicted = any(_speaks_against(one, best.answer) for one in findings)
+    contradicted = any(speaks_against(one, best.answer) for one in findings)
     return best.probability >= DECISIVE_PROBABILITY and not contradicted
-
-
-def conclude(
-    text: str, explanation: str, named: Sequence[Finding], findings: Sequence[Finding], *, warning: str = ""
-) -> Conclusion:
-    """An answer made from the `named` of the `findings`; it is as probable as the best of those that agree with it."""
-    agreeing = [finding for finding in named if same_answer(finding.answer, text)] or named
-    return Conclusion(
-        text=text,
-        explanation=explanation,
-        probability=max(finding.probability for finding in agreeing),
-        evidence=merge_evidence(named, MOST_EVIDENCE),
-        conflicts=tuple(finding for finding in findings if _speaks_against(finding, text)),
-        warning=warning,
-    )
-
-
-def _speaks_against(finding: Finding, answer: str) -> bool:
-    return finding.probability >= CONFLICT_PROBABILITY and not same_answer(finding.answer, answer)
 
 
 def _reduce_call(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str]) -> Call:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pipeline.answer import NOTHING, Conclusion, conclude_from_one
 from pipeline.begin_run import Run
-from pipeline.collapse_findings import MOST_EVIDENCE, MOST_NAMED
+from pipeline.collapse_findings import MOST_NAMED
 from pipeline.complete_parsed import complete_one
 from pipeline.finding import ChunkIndex, Evidence, Finding
-from pipeline.locate_evidence import holds_answer
+from pipeline.locate_evidence import MOST_EVIDENCE, holds_answer
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import PromptTemplate, chat_prompt
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
 from pipeline.structured_output import (
     CONFIDENCE,
     TEXT,

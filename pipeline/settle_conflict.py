@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 
 from pipeline.collapse_findings import Collapse
+from pipeline.complete_parsed import yes_score
 from pipeline.finding import Finding
-from pipeline.gate_chunks import yes_score
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.prompt import PromptTemplate, chat_prompt
 from pipeline.render_findings import QUOTES_TOKENS

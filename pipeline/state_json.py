@@ -10,22 +10,35 @@ from __future__ import annotations
 import dataclasses
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from enum import StrEnum
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from pipeline.document import LONE_SURROGATE
+from pipeline.document import LONE_SURROGATE, Document
 from pipeline.errors import StateInvalid
 from pipeline.finding import CHUNK_INDEX, Alignment, Evidence, Finding
 from pipeline.locate_evidence import locate_quote
+from pipeline.split_document import Chunk
 from pipeline.tokenizer import Tokenizer
-
-if TYPE_CHECKING:  # a run takes its steps through this module
-    from pipeline.begin_run import Run
 
 State = TypeVar("State")
 """A dataclass of texts, numbers, findings, evidence, and collections of these; token ids of outside text are text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateContext:
+    """What a state is read against: where its quotes may be, and how likely its findings are."""
+
+    document: Document
+    chunks: Sequence[Chunk]
+    tokenizer: Tokenizer
+    letters: Sequence[str]
+    """Of the options, if the question has any."""
+    judge: Callable[[Finding], Finding]
+    """Fills in the probability of a finding by its words alone."""
+
 
 _LEFT_OUT: Mapping[type, frozenset[str]] = {
     Evidence: frozenset({"span", "alignment", "similarity"}),
@@ -44,7 +57,7 @@ def write_state(state: object, tokenizer: Tokenizer) -> str:
     return json.dumps(_plain(state, tokenizer))
 
 
-def read_state(text: str, original: State, run: Run) -> State:
+def read_state(text: str, original: State, context: StateContext) -> State:
     """The state that `text` says, of the type of `original`, with all that is in both taken from there.
 
     Raises StateInvalid, which says where it does not fit and what would.
@@ -57,8 +70,8 @@ def read_state(text: str, original: State, run: Run) -> State:
         raise StateInvalid(f"The state cannot be read: {error}.") from error
     known: dict[tuple[type, str], object] = {}
     for part in parts(original):  # what is there twice in the same words is the first of them
-        known.setdefault(_key(type(part), _plain(part, run.tokenizer)), part)
-    return cast("State", _Reader(run, known).read(type(original), value, "the state"))
+        known.setdefault(_key(type(part), _plain(part, context.tokenizer)), part)
+    return cast("State", _Reader(context, known).read(type(original), value, "the state"))
 
 
 def parts(value: object) -> Iterator[object]:
@@ -103,8 +116,8 @@ def _key(kind: type, plain: object) -> tuple[type, str]:
 class _Reader:
     """Reads values of the types that states are made of; `where` is their place, for the message."""
 
-    def __init__(self, run: Run, known: Mapping[tuple[type, str], object]) -> None:
-        self._run = run
+    def __init__(self, context: StateContext, known: Mapping[tuple[type, str], object]) -> None:
+        self._context = context
         self._known = known
 
     def read(self, hint: Any, value: Any, where: str) -> Any:  # noqa: PLR0911  one line per kind of type
@@ -120,12 +133,12 @@ class _Reader:
         if origin in (dict, Mapping):
             return self._read_mapping(arguments, _checked(dict, value, where), where)
         if hint is array:
-            return self._run.tokenizer.encode_content(_checked(str, value, where))
+            return self._context.tokenizer.encode_content(_checked(str, value, where))
         return _checked(hint, value, where)
 
     def _read_number(self, allowed: object, value: object, where: str) -> int:
         if allowed == CHUNK_INDEX:
-            allowed = range(len(self._run.chunks))
+            allowed = range(len(self._context.chunks))
         assert isinstance(allowed, range)
         number = int(_checked(int, value, where))
         if number not in allowed:
@@ -181,7 +194,7 @@ class _Reader:
             indices = [quote.chunk_index for quote in evidence]
         indices = self.read(hints["chunk_indices"], indices, f"{where}.chunk_indices")
         answer = _checked(str, given["answer"], f"{where}.answer").strip()
-        letters = self._run.request.letters
+        letters = self._context.letters
         if not indices:
             raise StateInvalid(f"{where}.chunk_indices: name the chunk that says it, or give a quote.")
         if not answer:
@@ -197,21 +210,21 @@ class _Reader:
                 hints["stated_confidence"], given["stated_confidence"], f"{where}.stated_confidence"
             ),
         )
-        return self._run.judge(finding)
+        return self._context.judge(finding)
 
     def _locate(self, given: Mapping[str, Any], where: str) -> Evidence:
         """In the chunk that is named; where it does not stand there, in the first that it does.
 
         What merely resembles it is told, not taken: to a person who writes "article 9", "article 8" is no match.
         """
-        run = self._run
+        context = self._context
         quote = _checked(str, given["quote"], f"{where}.quote").strip()
-        chunks = list(run.chunks)
+        chunks = list(context.chunks)
         if given["chunk_index"] is not None:
             chunks.insert(0, chunks.pop(self._read_number(CHUNK_INDEX, given["chunk_index"], f"{where}.chunk_index")))
         closest: Evidence | None = None
         for chunk in chunks if quote else ():
-            found = locate_quote(run.document, chunk, quote)
+            found = locate_quote(context.document, chunk, quote)
             if found.alignment in {Alignment.EXACT, Alignment.NORMALISED}:
                 return found
             if found.span is not None and (closest is None or found.similarity > closest.similarity):

@@ -7,16 +7,14 @@ it again, and edited or forked by giving another state at one of its steps.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pipeline.errors import StateInvalid, TooManySteps
 from pipeline.finding import Finding, Findings
-from pipeline.state_json import State, read_state, write_state
 
-if TYPE_CHECKING:  # a run holds its steps
-    from pipeline.begin_run import Run
+State = TypeVar("State")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,32 +91,43 @@ class OpenStep:
 class Steps:
     """The steps of one run, in order."""
 
-    def __init__(self, options: StepOptions) -> None:
+    def __init__(
+        self,
+        options: StepOptions,
+        *,
+        write: Callable[[Any], str],
+        read: Callable[[str, Any], Any],
+        warn: Callable[[str], None],
+    ) -> None:
+        """`write` and `read` turn a state to JSON and back (`state_json.py`); what `warn` gets is in the answer."""
         self._options = options
+        self._write = write
+        self._read = read
+        self._warn = warn
         self._taken = 0
 
-    def take(self, name: str, state: State, run: Run) -> State:
+    def take(self, name: str, state: State) -> State:
         """The state that the next step, `name`, begins from: `state`, or what a person put in its place.
 
         Raises RunPaused, TooManySteps, and StateInvalid for an edit that does not fit.
         """
-        return self.close(self.open(name), state, run)
+        return self.close(self.open(name), state)
 
-    def take_streamed(self, name: str, findings: AsyncIterator[Finding], run: Run) -> AsyncIterator[Finding]:
+    def take_streamed(self, name: str, findings: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
         """The same for findings that are still arriving when the step begins.
 
         Nothing waits: they are handed on as they come, and the checkpoint is taken when all have. Only where the step
         is held they wait for the last.
         """
-        return self._pass_on(self.open(name), findings, run)
+        return self._pass_on(self.open(name), findings)
 
-    async def _pass_on(self, step: OpenStep, findings: AsyncIterator[Finding], run: Run) -> AsyncIterator[Finding]:
+    async def _pass_on(self, step: OpenStep, findings: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
         came: list[Finding] = []
         async for finding in findings:
             came.append(finding)
             if not step.held:
                 yield finding
-        settled = self.close(step, Findings(findings=tuple(came)), run)
+        settled = self.close(step, Findings(findings=tuple(came)))
         for finding in settled.findings if step.held else ():
             yield finding
 
@@ -140,17 +149,17 @@ class Steps:
         before = self._options.history.find(number) if self._options.history else None
         return before if before is not None and before.edited is not None else None
 
-    def close(self, step: OpenStep, state: State, run: Run) -> State:
+    def close(self, step: OpenStep, state: State) -> State:
         """The state is complete: keep it, and give the one to go on with. Raises RunPaused and StateInvalid."""
         number, name = step.number, step.name
         history = self._options.history
         paused = self._is_paused_at(number, name)
         if history is None and not paused:
             return state
-        written = write_state(state, run.tokenizer)
+        written = self._write(state)
         before = self._edited(number)
         if before is not None:
-            state = _apply(before, name, written, state, run)
+            state = self._apply(before, name, written, state)
         if history is not None:
             history.save(number, name, written, paused=paused)
         if paused:
@@ -159,18 +168,19 @@ class Steps:
             raise RunPaused(history.run_id if history else "", checkpoint, state)
         return state
 
-
-def _apply(before: Checkpoint, name: str, written: str, state: State, run: Run) -> State:
-    """The edited state; the answer will say that there was an edit."""
-    assert before.edited is not None
-    if before.name != name:
-        raise StateInvalid(
-            f"Step {before.number} was edited as the one before {before.name!r}, but the run has come to {name!r} this "
-            "time. Edit what it has come to."
-        )
-    run.account.warnings.append(f"The state before step {before.number} ({name}) was edited by hand.")
-    if written != before.state:
-        run.account.warnings.append(
-            f"The run came to step {before.number} with another state than the one that was edited; the edit was used."
-        )
-    return read_state(before.edited, state, run)
+    def _apply(self, before: Checkpoint, name: str, written: str, state: State) -> State:
+        """The edited state; the answer will say that there was an edit."""
+        assert before.edited is not None
+        if before.name != name:
+            raise StateInvalid(
+                f"Step {before.number} was edited as the one before {before.name!r}, but the run has come to {name!r} "
+                "this time. Edit what it has come to."
+            )
+        self._warn(f"The state before step {before.number} ({name}) was edited by hand.")
+        if written != before.state:
+            self._warn(
+                f"The run came to step {before.number} with another state than the one that was edited; "
+                "the edit was used."
+            )
+        edited: State = self._read(before.edited, state)
+        return edited

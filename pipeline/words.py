@@ -1,4 +1,7 @@
-"""Text as words to compare by: lower case, digits without their group separators, wide characters in pairs."""
+"""Text as words to compare by: lower case, digits without their group separators, wide characters in pairs.
+
+And a duration in words.
+"""
 
 from __future__ import annotations
 
@@ -47,3 +50,15 @@ def same_answer(one: str, other: str) -> bool:
     """
     a, b = answer_words(one), answer_words(other)
     return contains_words(a, b) or contains_words(b, a) or answer_key(one) == answer_key(other)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -12,20 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.answer import Answer
+from pipeline.answer_json import answer_record, document_record
 from pipeline.document import Document
 from pipeline.errors import CallerError, CapacityError, TooManySteps
 from pipeline.events import Event
 from pipeline.journal import Journal, RunHistory
 from pipeline.load_document import STDIN, load_documents
-from pipeline.run import Plan, Request
+from pipeline.plan import Plan
+from pipeline.request import Request
 from pipeline.steps import RunPaused, StepOptions
 from pipeline.strategies import check_step
 from pipeline.strategies.summarize import LANGCHAIN
 from pipeline.updates_view import LANGGRAPH, OURS, UpdatesView
+from pipeline.words import duration
 from serving.draw_flowchart import draw_flowchart
 from serving.live_display import Display, Feed, make_display
-from serving.read_flowchart import read_flowchart
-from serving.render_answer import answer_lines, answer_record, document_record, duration, plan_lines, usage_lines
+from serving.render_answer import answer_lines, plan_lines, usage_lines
 from serving.render_run import paused_lines, paused_record
 from serving.session import (
     OpenModel,
@@ -129,7 +131,7 @@ def _check_graph(wish: Wish) -> None:
 
 
 def _write_graph(plan: Plan, path: Path) -> None:
-    text = draw_flowchart(read_flowchart(plan.graph)) if path.suffix == ".svg" else f"{plan.graph}\n"
+    text = draw_flowchart(plan.graph) if path.suffix == ".svg" else f"{plan.graph}\n"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

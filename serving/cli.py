@@ -16,8 +16,9 @@ from typing import Annotated
 
 import typer
 
+from pipeline.answer_json import error_record
 from pipeline.errors import CallerError, LongfoldError
-from pipeline.run import Limits
+from pipeline.request import Limits
 from serving import ask_command, compare_command, machine_commands
 from serving.command_settings import command_settings
 from serving.guarded_group import GuardedGroup
@@ -35,7 +36,6 @@ from serving.question_options import (
     Task,
     request_from,
 )
-from serving.render_answer import error_record
 from serving.resume_run import resume_wish
 from serving.runs_cli import runs
 from serving.settings import Settings

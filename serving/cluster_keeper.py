@@ -31,6 +31,7 @@ from serving.cluster_processes import MARK, end_processes
 
 if TYPE_CHECKING:
     from serving.cluster import Auth, Cluster, ReplicaStatus, Report
+    from serving.models.dtype import DtypeName
     from serving.replicas.placement import Placement
 
 POLL_S = 0.1
@@ -48,6 +49,7 @@ class ClusterRecord:
     model_path: str
     model_fingerprint: str
     context_tokens: int
+    dtype: DtypeName
     replicas: int
     started_unix_s: float
 
@@ -59,6 +61,7 @@ class Served:
     model_path: str
     model_fingerprint: str
     context_tokens: int
+    dtype: DtypeName
 
 
 def find(folder: Path) -> ClusterRecord | None:

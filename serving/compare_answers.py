@@ -9,7 +9,7 @@ from pipeline.answer import Answer
 from pipeline.document import Span
 from pipeline.errors import LongfoldError
 from pipeline.model import Usage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.answer_json import document_record
 from pipeline.document import Document
 from pipeline.errors import CallerError, LongfoldError
 from pipeline.load_document import STDIN, load_documents
-from pipeline.run import Plan, Request
+from pipeline.plan import Plan
+from pipeline.request import Request
 from pipeline.strategies import find_strategy
 from serving.ask_command import INTERRUPTED, exit_code_of, model_record, print_json, print_lines
 from serving.compare_answers import Attempt, exit_code_of_all
 from serving.estimate import plan_seconds
 from serving.live_display import Display, make_display
-from serving.render_answer import document_record
 from serving.render_comparison import comparison_lines, comparison_records, price_lines, price_records
 from serving.session import OpenModel, Session, SpeedBook, bring_model, describe_model, open_session
 from serving.settings import Settings

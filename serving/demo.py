@@ -1,7 +1,8 @@
 """`longfold demo`: two questions of a real document of about 107K tokens, with answers that can be checked.
 
-On a slow machine it reads the first part only: what takes about three minutes, but at least 32K tokens. It takes
-nothing from the journal, so the times are those of this machine, today.
+A slower machine reads the first part only: what takes about three minutes, or 32K tokens if both questions then take
+no more than ten minutes, else what ten minutes allow. One that cannot read more than a context in that time says what
+to do instead. The demo takes nothing from the journal, so the times are those of this machine, today.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from dataclasses import dataclass
 from pipeline.answer import Answer
 from pipeline.bundled_document import bundled_document
 from pipeline.document import Document
-from pipeline.errors import ModelError, ReplicaUnavailable
+from pipeline.errors import CapacityError, ModelError, ReplicaUnavailable
 from pipeline.events import Event, Provisional
 from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage
-from pipeline.run import Plan, Request
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.words import duration
 from serving.ask_command import INTERRUPTED, faster_text, print_lines
 from serving.live_display import Display, make_display
-from serving.render_answer import answer_lines, duration, plan_lines, usage_lines
+from serving.render_answer import answer_lines, plan_lines, usage_lines
 from serving.session import OpenModel, Session, bring_model, describe_model, open_session
 from serving.settings import Settings
 
@@ -54,15 +57,27 @@ QUESTIONS = (
         expected="3.3",
         stated="Hash randomization is enabled by default",
     ),
+    DemoQuestion(
+        question='Since which Python version are "await" and "async" keywords?',
+        expected="3.7",
+        stated='"await" and "async" are now keywords',
+    ),
 )
-"""The first two whose facts stand in the part that is read are asked."""
+"""The first two whose facts are in the part that is read are asked."""
 
 AIM_S = 180.0
-_READING_SHARE = 0.8
+READING_SHARE = 0.8
 """Of that time for reading every chunk once; the rest is for what the kept ones say."""
-FEWEST_TOKENS = 32_768
-_CANARY_TOKENS = 2000
-"""Long enough for the speed of reading to show, short enough to cost seconds."""
+GOOD_TOKENS = 32_768
+"""Four contexts: taken on slower machines too, if `MAX_S` allows."""
+MAX_S = 600.0
+"""The longest that both questions together are planned to take."""
+MAX_READING_SHARE = 0.5
+"""Of `MAX_S`: where reading is slow, writing is slower still, and there is a second question."""
+MIN_TOKENS = 8_900
+"""More than one context, and two questions whose facts are in it."""
+_WARM_UP_TOKENS, _TIMED_TOKENS = 512, 1024
+"""Whole engine steps on a CPU: long enough for the speed of reading to show, short enough to cost seconds."""
 
 
 @dataclass(slots=True)
@@ -88,7 +103,10 @@ def run_demo(settings: Settings, *, full: bool) -> int:
             display.report("measuring how fast this machine reads")
             speed = runner.run(measure_speed(session, document))
             if not full:
-                document = choose_part(model, document, speed, display.say)
+                part = choose_part(model, document, speed, display.say)
+                if part is None:
+                    return CapacityError.exit_code
+                document = part
             tour = _Tour(session=session, document=document, display=display, runner=runner, tokens_per_s=speed)
             return tour.run()
     except KeyboardInterrupt:
@@ -99,10 +117,15 @@ def run_demo(settings: Settings, *, full: bool) -> int:
 
 
 async def measure_speed(session: Session, document: Document) -> float:
-    """Tokens per second that the model reads here: one prompt to warm up, then one that is timed."""
-    ids = session.model.tokenizer.encode_content(document.text[-12 * _CANARY_TOKENS :])
-    begun_s = 0.0
-    for prompt in (ids[:64], ids[64 : 64 + _CANARY_TOKENS]):
+    """Tokens per second that the model reads here: one prompt to warm up, then one that is timed.
+
+    Where the first already shows that the demo would be hopeless, it alone is timed.
+    """
+    ids = session.model.tokenizer.encode_content(document.text[-12 * (_WARM_UP_TOKENS + _TIMED_TOKENS) :])
+    seconds = 0.0
+    for prompt in (ids[:_WARM_UP_TOKENS], ids[_WARM_UP_TOKENS : _WARM_UP_TOKENS + _TIMED_TOKENS]):
+        if seconds > MAX_S / 10:
+            return _WARM_UP_TOKENS / seconds
         begun_s = time.monotonic()
         call = Call(
             prompt=EncodedPrompt(token_ids=prompt, shared_prefix_tokens=0),
@@ -112,18 +135,34 @@ async def measure_speed(session: Session, document: Document) -> float:
         async for outcome in session.dispatcher.complete([call]):
             if isinstance(outcome, CallFailed):
                 raise ReplicaUnavailable(f"The model did not answer a short test: {outcome.message}")
-    return _CANARY_TOKENS / (time.monotonic() - begun_s)
+        seconds = time.monotonic() - begun_s
+    return _TIMED_TOKENS / seconds
 
 
-def choose_part(model: OpenModel, document: Document, tokens_per_s: float, say: Callable[[str], None]) -> Document:
-    """As many of the document's topics as are read in about three minutes, and what that is, said aloud."""
+def choose_part(
+    model: OpenModel, document: Document, tokens_per_s: float, say: Callable[[str], None]
+) -> Document | None:
+    """As many of the document's topics as this machine has time for; none where that is no more than a context.
+
+    What was chosen is said, and what to do instead where nothing is.
+    """
     tokens = model.tokenizer.count(document.text)
-    wanted = max(FEWEST_TOKENS, int(tokens_per_s * AIM_S * _READING_SHARE))
+    allowed = int(tokens_per_s * MAX_S * MAX_READING_SHARE)
+    wanted = max(int(tokens_per_s * AIM_S * READING_SHARE), min(GOOD_TOKENS, allowed))
     whole_s = tokens / tokens_per_s
+    if wanted < MIN_TOKENS:
+        say(
+            f"This machine reads about {tokens_per_s:,.1f} tokens/s: in {duration(MAX_S)} the demo could not read what "
+            "is longer than the model's context. Stop other programs and try again, look at the number format in "
+            "`longfold doctor`, or take a machine with a GPU.\n"
+            "To see everything but good answers, with a small model: LONGFOLD_MODEL=smollm2-135m make demo\n"
+            f"To read the whole document all the same (about {duration(whole_s)}): make demo FULL=1"
+        )
+        return None
     if wanted >= tokens:
         say(f"This machine reads about {tokens_per_s:,.0f} tokens/s: time enough for the whole document.")
         return document
-    part = bundled_document(at_least_chars=len(document.text) * wanted // tokens)
+    part = bundled_document(max_chars=len(document.text) * wanted // tokens)
     say(
         f"This machine reads about {tokens_per_s:,.0f} tokens/s, so the demo takes the first "
         f"{model.tokenizer.count(part.text):,} of the document's {tokens:,} tokens.\n"

@@ -15,6 +15,7 @@ from pipeline.errors import LongfoldError
 from serving import machine
 from serving.check_result import CheckResult, Status, bad, ok, warn
 from serving.models.check_model import check_model
+from serving.models.dtype import DtypeName, choose_dtype
 from serving.models.model_profile import load_profile
 from serving.models.read_catalogue import default_model, read_catalogue
 from serving.replicas.kv_cache import fit_kv_cache
@@ -33,6 +34,7 @@ def run_doctor(
     cache_dir: Path,
     model: Path | None,
     context_tokens: int | None = None,
+    dtype: DtypeName | None = None,
     checksums: bool = True,
     extra: Sequence[CheckResult] = (),
 ) -> list[CheckResult]:
@@ -41,9 +43,9 @@ def run_doctor(
     `model` is the directory to be served, or none if it is not on this machine yet.
     """
     return [
-        *machine_checks(cache_dir),
+        *machine_checks(cache_dir, dtype),
         *installation_checks(),
-        *model_checks(model, context_tokens=context_tokens, checksums=checksums),
+        *model_checks(model, context_tokens=context_tokens, dtype=dtype, checksums=checksums),
         allocator_check(),
         *extra,
     ]
@@ -55,7 +57,7 @@ def worst(results: Sequence[CheckResult]) -> Status:
     return max((result.status for result in results), key=order.index, default=Status.OK)
 
 
-def machine_checks(cache_dir: Path) -> Iterator[CheckResult]:
+def machine_checks(cache_dir: Path, dtype: DtypeName | None) -> Iterator[CheckResult]:
     yield _python_check()
     yield ok("cores", f"{machine.cpu_count()} usable")
     yield _features_check()
@@ -64,6 +66,7 @@ def machine_checks(cache_dir: Path) -> Iterator[CheckResult]:
     gpus = machine.gpus()
     names = ", ".join(f"{gpu.name} ({gpu.memory_bytes / GIB:.0f} GiB)" for gpu in gpus)
     yield ok("GPU", names or "none: models run on the processor")
+    yield ok("number format", str(choose_dtype(dtype, devices=gpus)))
 
 
 def installation_checks() -> Iterator[CheckResult]:
@@ -79,7 +82,9 @@ def installation_checks() -> Iterator[CheckResult]:
         yield warn("open files", f"{soft:,} allowed, {hard:,} at most", f"run `ulimit -n {_OPEN_FILES}` first")
 
 
-def model_checks(directory: Path | None, *, context_tokens: int | None, checksums: bool) -> Iterator[CheckResult]:
+def model_checks(
+    directory: Path | None, *, context_tokens: int | None, dtype: DtypeName | None, checksums: bool
+) -> Iterator[CheckResult]:
     """Check the model, and how many full contexts the memory that is free holds beside it."""
     if directory is None:
         known = ", ".join(read_catalogue())
@@ -88,7 +93,7 @@ def model_checks(directory: Path | None, *, context_tokens: int | None, checksum
     results = check_model(directory, context_tokens=context_tokens, checksums=checksums)
     yield from results
     if worst(results) != Status.BAD:
-        yield _kv_check(directory, context_tokens)
+        yield _kv_check(directory, context_tokens, dtype)
 
 
 def allocator_check(root: Path = machine.ROOT) -> CheckResult:
@@ -149,11 +154,11 @@ def _vllm_check() -> CheckResult:
     return ok("vllm", seen) if found else bad("vllm", "not installed", "run `make install`")
 
 
-def _kv_check(directory: Path, context_tokens: int | None) -> CheckResult:
+def _kv_check(directory: Path, context_tokens: int | None, dtype: DtypeName | None) -> CheckResult:
     gpus = machine.gpus()
     free_bytes = min(gpu.free_bytes for gpu in gpus) if gpus else machine.free_memory_bytes()
     try:
-        profile = load_profile(directory, context_tokens=context_tokens)
+        profile = load_profile(directory, context_tokens=context_tokens, dtype=dtype)
         room_bytes = fit_kv_cache(profile, free_bytes=free_bytes)
     except LongfoldError as error:
         return bad("KV cache", str(error), "stop other programs, lower the context, or take a smaller model")

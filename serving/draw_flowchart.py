@@ -1,83 +1,125 @@
-"""A plan's graph as SVG text, as the console draws it; made here, by no service."""
+"""A plan's graph, Mermaid text, as an SVG drawing: all boxes in one line, left to right, in the order of the text.
+
+An arrow to the next box is straight; every other one is an arc, above the line if it leads on and below it if it leads
+back or to its own start. No two arcs of a side have the same height, so no label covers another. For the terminal's
+`--graph plan.svg` and for the console, which shows it as an image: labels stay text wherever they come from.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
-from serving.lay_out_flowchart import HIGH, LABEL_HIGH, Layout, lay_out, text_width
-from serving.read_flowchart import Flowchart
-from serving.render_answer import printable
+from pipeline.errors import InternalError
 
-_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
-_MARGIN = 12.0
+_NODE = re.compile(r"\s*(?P<name>\w+)(?:\[(?P<label>[^\]]+)\])?\s*")
+_LINK = re.compile(r"-->|-\.->|--\s+(?P<solid>.+?)\s+-->|-\.\s+(?P<dashed>.+?)\s+\.->")
+_NO_XML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_BOX_HEIGHT, _GAP, _ARC_STEP, _MARGIN = 34, 34, 26, 20  # pixels, as are all numbers here
+_Edge = tuple[str, str, str, bool]  # start, end, label, dashed
 _STYLE = """
-.flow-node rect { fill: #f1efeb; stroke: #87847d; }
-.flow-node text { fill: #1e2126; font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", Arial, sans-serif; }
-.flow-edge path { fill: none; stroke: #87847d; stroke-width: 1.25; }
-.flow-edge .dashed { stroke-dasharray: 5 4; }
-.flow-edge text { fill: #5c626c; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", Arial, sans-serif; }
-"""  # noqa: E501
+svg { background: #ffffff; }
+text { font: 13px system-ui, sans-serif; fill: #1e2126; text-anchor: middle; dominant-baseline: central; }
+rect { fill: #f1efeb; stroke: #87847d; } path { fill: none; stroke: #87847d; stroke-width: 1.25; }
+marker path { fill: #87847d; } .edge text { font-size: 12px; fill: #5c626c; } .dashed { stroke-dasharray: 5 4; }
+@media (prefers-color-scheme: dark) {
+  svg { background: #1b1e22; }
+  text { fill: #e7e5e0; } rect { fill: #16181b; stroke: #767c86; } path { stroke: #767c86; }
+  marker path { fill: #767c86; } .edge text { fill: #a0a6af; }
+}"""
 
 
-def draw_flowchart(chart: Flowchart) -> str:
-    """A whole SVG file. A node is a group with its name in `data-node`, an edge one with `data-from` and `data-to`."""
-    layout = lay_out(chart)
-    root = _root(chart, layout)
+def draw_flowchart(graph: str) -> str:
+    """A whole SVG file; its `aria-label` says in words what it shows. Raises InternalError for other Mermaid text."""
+    labels, edges = _read(graph)
+
+    # 1. Place the boxes; between two there is room for the label of a straight arrow.
+    names, boxes, x = list(labels), {}, 0
+    for name, follower in zip(names, [*names[1:], ""], strict=True):
+        boxes[name] = (x, _text_width(labels[name]) + 28)
+        beside = [_text_width(label) for start, end, label, _ in edges if (start, end) == (name, follower)]
+        x += boxes[name][1] + _GAP + max(beside, default=0)
+
+    # 2. Give each arc a height of its own; the shortest is nearest to the line. A second arrow to the next box is one.
+    spans = [names.index(end) - names.index(start) for start, end, _, _ in edges]
+    straight = {edge[:2]: at for at, edge in reversed(list(enumerate(edges))) if spans[at] == 1}.values()
+    heights = [0] * len(edges)
+    for sign in (-1, 1):
+        arcs = [at for at, span in enumerate(spans) if at not in straight and (span > 0) == (sign < 0)]
+        for level, at in enumerate(sorted(arcs, key=lambda at: abs(spans[at])), start=1):
+            heights[at] = sign * level * _ARC_STEP
+    halves = [(_middle(boxes, edge), _text_width(edge[2]) // 2) for edge in edges]
+    left, right = min([0, *(x - half for x, half in halves)]), max([x - _GAP, *(x + half for x, half in halves)])
+    top, bottom = min([0, *heights]), _BOX_HEIGHT + max([0, *heights])
+
+    # 3. Draw.
+    told = "; ".join(f"{labels[a]} to {labels[b]}" + (f" ({label})" if label else "") for a, b, label, _ in edges)
+    about = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria-label": f"Stages: {told}"}
+    width, height = right - left + 2 * _MARGIN, bottom - top + 2 * _MARGIN
+    view = {"width": f"{width}", "height": f"{height}", "viewBox": f"{left - _MARGIN} {top - _MARGIN} {width} {height}"}
+    root = ET.Element("svg", about | view)
     ET.SubElement(root, "style").text = _STYLE
-    for route in layout.routes:
-        edge = route.edge
-        group = ET.SubElement(root, "g", {"class": "flow-edge", "data-from": edge.start, "data-to": edge.end})
-        ET.SubElement(group, "path", {"d": route.path} | ({"class": "dashed"} if edge.dashed else {}))
-        x, y = route.tip
-        ET.SubElement(group, "path", {"d": f"M{x - 7:g} {y - 4:g}L{x - 1:g} {y:g}L{x - 7:g} {y + 4:g}"})
-        if edge.label:
-            _add_text(group, edge.label, *route.label_at)
-    for name, box in layout.boxes.items():
-        group = ET.SubElement(root, "g", {"class": "flow-node", "data-node": name})
-        size = {"width": f"{box.width:g}", "height": f"{HIGH:g}", "rx": "6"}
-        ET.SubElement(group, "rect", {"x": f"{box.x:g}", "y": f"{box.y:g}"} | size)
-        _add_text(group, chart.labels[name], box.x + box.width / 2, box.middle, {"dominant-baseline": "central"})
+    tip = {"id": "tip", "viewBox": "0 0 8 8", "refX": "8", "refY": "4", "markerWidth": "7", "orient": "auto"}
+    ET.SubElement(ET.SubElement(root, "marker", tip), "path", {"d": "M0 0L8 4L0 8z"})
+    for edge, arc, (middle, _) in zip(edges, heights, halves, strict=True):
+        start, end, label, dashed = edge
+        (x1, width1), (x2, width2) = boxes[start], boxes[end]
+        if not arc:
+            way, label_y = f"M{x1 + width1} {_BOX_HEIGHT // 2}H{x2}", _BOX_HEIGHT // 2 - 9
+        else:  # a Bézier curve reaches three quarters of the way to its control points
+            side = _BOX_HEIGHT if arc > 0 else 0
+            begin, stop, bend = f"{x1 + width1 * 0.6:g}", f"{x2 + width2 * 0.4:g}", f"{side + arc * 4 / 3:g}"
+            way = f"M{begin} {side}C{begin} {bend} {stop} {bend} {stop} {side}"
+            label_y = side + arc + (9 if arc > 0 else -9)
+        group = ET.SubElement(root, "g", {"class": "edge", "data-from": start, "data-to": end})
+        ET.SubElement(group, "path", {"d": way, "marker-end": "url(#tip)"} | ({"class": "dashed"} if dashed else {}))
+        if label:
+            ET.SubElement(group, "text", {"x": f"{middle}", "y": f"{label_y}"}).text = label
+    for name, (left, wide) in boxes.items():
+        group = ET.SubElement(root, "g", {"class": "node", "data-node": name})
+        ET.SubElement(group, "rect", {"x": f"{left}", "width": f"{wide}", "height": f"{_BOX_HEIGHT}", "rx": "6"})
+        ET.SubElement(group, "text", {"x": f"{left + wide // 2}", "y": f"{_BOX_HEIGHT // 2}"}).text = labels[name]
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _root(chart: Flowchart, layout: Layout) -> ET.Element:
-    told = "; ".join(f"{chart.labels[edge.start]} to {chart.labels[edge.end]}" for edge in chart.edges)
-    left, top, right, bottom = _extent(layout)
-    width, height = right - left, bottom - top
-    return ET.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "class": "flowchart",
-            "width": f"{width:g}",
-            "height": f"{height:g}",
-            "viewBox": f"{left:g} {top:g} {width:g} {height:g}",
-            "style": "background: #ffffff",
-            "role": "img",
-            "aria-label": _clean(f"Stages: {told}"),
-        },
-    )
+def _read(graph: str) -> tuple[dict[str, str], list[_Edge]]:
+    """Boxes, label by name in the order in which they first come, and arrows.
+
+    Of Mermaid only what plans use: `flowchart LR`, then chains of `name` or `name[label]` joined by `-->`,
+    `-- label -->`, `-.->` or `-. label .->`.
+    """
+    head, *lines = [line for line in graph.splitlines() if line.strip()] or [""]
+    if head.strip() != "flowchart LR" or not lines:
+        raise InternalError(f"The plan's graph begins with {head!r}, which cannot be drawn; please report it.")
+    labels: dict[str, str] = {}
+    edges: list[_Edge] = []
+    for line in lines:
+        position, start = 0, ""
+        link: re.Match[str] | None = None
+        while node := _NODE.match(line, position):
+            name = node["name"]
+            if node["label"] or name not in labels:
+                labels[name] = _NO_XML.sub("\ufffd", node["label"] or name)
+            if link is not None:
+                label = _NO_XML.sub("\ufffd", link["solid"] or link["dashed"] or "")
+                edges.append((start, name, label, link[0].startswith("-.")))
+            position, start = node.end(), name
+            link = _LINK.match(line, position)
+            if link is None:
+                break
+            position = link.end()
+        if position != len(line):
+            raise InternalError(f"The plan's graph holds {line.strip()!r}, which cannot be drawn; please report it.")
+    return labels, edges
 
 
-def _extent(layout: Layout) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of all that is drawn, with a margin."""
-    corners = [(box.x, box.y) for box in layout.boxes.values()]
-    corners += [(box.right, box.y + HIGH) for box in layout.boxes.values()]
-    for route in layout.routes:
-        (x, y), half = route.label_at, text_width(route.edge.label, 12.0) / 2
-        if route.edge.label:
-            corners += [(x - half, y - LABEL_HIGH), (x + half, y)]
-        corners += route.turns
-    across, down = zip(*corners, strict=True)
-    return min(across) - _MARGIN, min(down) - _MARGIN, max(across) + _MARGIN, max(down) + _MARGIN
+def _text_width(text: str) -> int:
+    """About what a sans-serif font takes, rather more than less."""
+    return sum(14 if char > "\u2e80" else 8 for char in text)
 
 
-def _add_text(parent: ET.Element, text: str, x: float, y: float, more: dict[str, str] | None = None) -> None:
-    at = {"x": f"{x:g}", "y": f"{y:g}", "text-anchor": "middle"}
-    ET.SubElement(parent, "text", at | (more or {})).text = _clean(text)
-
-
-def _clean(text: str) -> str:
-    """Without what no XML file can hold; escaping is the serializer's."""
-    return _NO_XML.sub("\ufffd", printable(text))
+def _middle(boxes: Mapping[str, tuple[int, int]], edge: _Edge) -> int:
+    """Between the two ends of an arrow, where its label is."""
+    (left, left_width), (right, _) = sorted((boxes[edge[0]], boxes[edge[1]]))
+    return left + left_width // 2 if left == right else (left + left_width + right) // 2

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipeline.document import Document
-    from pipeline.run import Plan, Request
+    from pipeline.plan import Plan
+    from pipeline.request import Request
     from serving.session import OpenModel
 
 

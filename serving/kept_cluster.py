@@ -35,6 +35,7 @@ def start(settings: Settings, profile: ModelProfile, *, report: Report, server_p
         model_path=str(profile.path),
         model_fingerprint=profile.fingerprint,
         context_tokens=profile.context_tokens,
+        dtype=profile.dtype.name,
     )
     cluster_keeper.up(place_model(settings, profile), served, folder=folder, report=report, auth=settings.ray_auth)
 

@@ -21,8 +21,9 @@ from pipeline.document import Document
 from pipeline.events import Event as RunEvent
 from pipeline.events import Planned, Provisional, Warned
 from pipeline.model import Stage
-from pipeline.run import Plan
-from serving.render_answer import duration, printable, provisional_line
+from pipeline.plan import Plan
+from pipeline.words import duration
+from serving.render_answer import printable, provisional_line
 from serving.run_progress import RunProgress, StageProgress
 
 Feed = Callable[[RunEvent], None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -25,6 +27,8 @@ class Gpu:
     name: str
     memory_bytes: int
     free_bytes: int
+    compute_capability: float
+    """NVIDIA's number for what the GPU can do, 8.0 for an A100; 0 if the driver does not tell."""
 
 
 def free_memory_bytes(root: Path = ROOT) -> int:
@@ -55,11 +59,25 @@ def cpu_features(root: Path = ROOT) -> frozenset[str]:
     return frozenset()
 
 
+def processor_name(root: Path = ROOT) -> str:
+    """Return the processor's name as the kernel reports it; the architecture where it reports none."""
+    for line in (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def machine_name(root: Path = ROOT) -> str:
+    """Return what decides the speed here, in words: the processor and its usable cores, and the GPUs."""
+    names = ", ".join(gpu.name for gpu in gpus())
+    return f"{processor_name(root)}, {cpu_count(root)} cores" + (f", {names}" if names else "")
+
+
 def gpus() -> tuple[Gpu, ...]:
     """Return the CUDA GPUs; none if there is no driver, or if it does not answer within ten seconds."""
     if shutil.which("nvidia-smi") is None:
         return ()
-    query = "index,uuid,name,memory.total,memory.free"
+    query = "index,uuid,name,memory.total,memory.free,compute_cap"
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
@@ -72,9 +90,18 @@ def parse_gpus(csv: str) -> tuple[Gpu, ...]:
     """Read nvidia-smi's answer; memory is in MiB, or not a number where GPU and processor share it (then 0)."""
     found = []
     for line in csv.strip().splitlines():
-        index, uuid, name, total, free = (field.strip() for field in line.split(","))
+        index, uuid, name, total, free, capability = (field.strip() for field in line.split(","))
         total_bytes, free_bytes = (int(mib) << 20 if mib.isdecimal() else 0 for mib in (total, free))
-        found.append(Gpu(index=int(index), uuid=uuid, name=name, memory_bytes=total_bytes, free_bytes=free_bytes))
+        found.append(
+            Gpu(
+                index=int(index),
+                uuid=uuid,
+                name=name,
+                memory_bytes=total_bytes,
+                free_bytes=free_bytes,
+                compute_capability=float(capability) if re.fullmatch(r"\d+\.\d+", capability) else 0.0,
+            )
+        )
     return tuple(found)
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from pipeline.errors import CallerError, LongfoldError
+from pipeline.words import duration
 from serving import cluster_keeper, kept_cluster
 from serving.check_result import CheckResult, Status, bad, ok
 from serving.live_display import make_display
 from serving.models.check_model import check_model
 from serving.models.pull_model import find_model, list_models, pull_model
 from serving.models.read_catalogue import default_model
-from serving.render_answer import duration
 from serving.session import OpenModel, bring_model, cluster_folder, describe_model, open_session, place_model
 from serving.settings import Settings
 
@@ -39,6 +39,7 @@ def up(settings: Settings) -> None:
                 model_path=str(profile.path),
                 model_fingerprint=profile.fingerprint,
                 context_tokens=profile.context_tokens,
+                dtype=profile.dtype.name,
             ),
             folder=cluster_folder(settings),
             report=display.report,
@@ -65,7 +66,7 @@ def status(settings: Settings) -> None:
         return
     record, replicas = found
     typer.echo(f"Up for {duration(time.time() - record.started_unix_s)} at {record.address}")
-    typer.echo(f"Model {record.model_path}, context {record.context_tokens:,} tokens")
+    typer.echo(f"Model {record.model_path}, context {record.context_tokens:,} tokens, served in {record.dtype}")
     for replica in replicas:
         typer.echo(_replica_line(replica))
 
@@ -101,7 +102,13 @@ def doctor(settings: Settings, *, canary: bool) -> int:
 
     found = find_model(settings.model or default_model(), cache_dir=settings.cache_dir)
     extra = [_canary_check(settings)] if canary and found else []
-    results = run_doctor(cache_dir=settings.cache_dir, model=found, context_tokens=settings.context_tokens, extra=extra)
+    results = run_doctor(
+        cache_dir=settings.cache_dir,
+        model=found,
+        context_tokens=settings.context_tokens,
+        dtype=settings.dtype,
+        extra=extra,
+    )
     return _print_checks(results)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 
 Files = Annotated[
     list[str] | None,

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from pipeline.answer import Answer, Coverage
-from pipeline.document import Document, Span
-from pipeline.errors import LongfoldError
+from pipeline.document import Document
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import Stage, Usage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 from pipeline.strategies import find_strategy
+from pipeline.words import duration
 
 _LONGEST_QUOTE_CHARS = 600
 _VISIBLE = (
@@ -38,18 +37,6 @@ _FOUND_AS = {
 def printable(text: str) -> str:
     """`text` with control characters made visible; it is for showing only, offsets no longer fit."""
     return text.translate(_VISIBLE)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 600:
-        minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes} min {rest:02} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def answer_lines(answer: Answer, document: Document) -> Iterator[str]:
@@ -132,66 +119,6 @@ def plan_lines(plan: Plan, *, kv_bytes_per_token: int, tokens_per_s: float | Non
         yield "Time         not known: nothing was measured with this model on this machine yet"
 
 
-def answer_record(answer: Answer, document: Document) -> dict[str, Any]:
-    """The answer as JSON types, with every quote's place; offsets are code points."""
-    coverage = answer.coverage
-    return {
-        "answer": answer.text,
-        "found": answer.found,
-        "explanation": answer.explanation,
-        "confidence": answer.confidence,
-        "probability": round(answer.probability, 4),
-        "evidence": [_evidence_record(evidence, document) for evidence in answer.evidence],
-        "conflicts": [
-            {
-                "answer": finding.answer,
-                "probability": round(finding.probability, 4),
-                "evidence": [_evidence_record(evidence, document) for evidence in finding.evidence],
-            }
-            for finding in answer.conflicts
-        ],
-        "made_from": [_span_record(span) for span in answer.made_from],
-        "coverage": {
-            "chunks": coverage.chunks,
-            "chunks_read": coverage.chunks_read,
-            "chunks_extracted": coverage.chunks_extracted,
-            "findings_dropped": coverage.findings_dropped,
-            "tokens_left_out": coverage.tokens_left_out,
-            "share": round(coverage.share, 4),
-            "failed_chunks": [
-                {"index": chunk.index, **_span_record(chunk.span), "stage": chunk.stage.value}
-                | {"error": chunk.error, "message": chunk.message}
-                for chunk in coverage.failed_chunks
-            ],
-        },
-        "usage": {
-            stage.value: {
-                "calls": used.calls,
-                "journal_calls": used.journal_calls,
-                "prompt_tokens": used.prompt_tokens,
-                "cached_tokens": used.cached_tokens,
-                "output_tokens": used.output_tokens,
-                "seconds": round(answer.seconds.get(stage, 0.0), 3),
-            }
-            for stage, used in answer.usage.items()
-        },
-        "total_seconds": round(answer.total_seconds, 3),
-        "stopped_by": answer.stopped_by,
-        "warnings": list(answer.warnings),
-    }
-
-
-def error_record(error: LongfoldError) -> dict[str, Any]:
-    """What `--json` prints in place of an answer."""
-    return {"error": {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}}
-
-
-def document_record(document: Document) -> dict[str, Any]:
-    """The document and its sources, by name, place and encoding; not its text."""
-    sources = [{"name": s.name, **_span_record(s.span), "encoding": s.encoding} for s in document.sources]
-    return {"sha256": document.sha256, "chars": len(document.text), "sources": sources}
-
-
 def _evidence_lines(label: str, evidence: Evidence, document: Document) -> Iterator[str]:
     quote = printable(evidence.quote.strip())
     if len(quote) > _LONGEST_QUOTE_CHARS:
@@ -226,16 +153,3 @@ def _failed_lines(coverage: Coverage, at_most: int = 10) -> Iterator[str]:
 def _wrapped(text: str) -> Iterator[str]:
     for line in printable(text).splitlines():
         yield from textwrap.wrap(line, width=100) or [""]
-
-
-def _evidence_record(evidence: Evidence, document: Document) -> dict[str, Any]:
-    record: dict[str, Any] = {"quote": evidence.quote, "chunk": evidence.chunk_index}
-    record |= {"alignment": evidence.alignment.value, "similarity": round(evidence.similarity, 4)}
-    if evidence.span is None:
-        return record | {"source": None, "line": None, "start": None, "end": None}
-    source, line = document.place(evidence.span.start)
-    return record | {"source": source, "line": line} | _span_record(evidence.span)
-
-
-def _span_record(span: Span) -> dict[str, int]:
-    return {"start": span.start, "end": span.end}

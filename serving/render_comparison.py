@@ -8,11 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.answer import Answer
+from pipeline.answer_json import answer_record, error_record
 from pipeline.document import Document
 from pipeline.errors import LongfoldError
-from pipeline.run import Plan
+from pipeline.plan import Plan
+from pipeline.words import duration
 from serving.compare_answers import Attempt, evidence_overlaps
-from serving.render_answer import answer_record, duration, error_record, printable
+from serving.render_answer import printable
 
 Seconds = Callable[[Plan], tuple[float | None, float | None]]
 """Least and most that a plan may take, None where this machine was never measured."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.errors import NothingToResume
 from pipeline.journal import RunRecord
 from pipeline.load_document import STDIN
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from serving.ask_command import Wish
 from serving.session import open_journal
 from serving.settings import Settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pipeline.events import CallEnded, ChunkMapped, Event, Planned, StageStarted
 from pipeline.model import Stage
-from pipeline.run import Plan
+from pipeline.plan import Plan
 
 _SHORTEST_S = 1.0
 """Over less time than this a rate is noise: a stage may be known only from its first outcome on."""
@@ -62,6 +62,11 @@ class RunProgress:
 
     def elapsed_s(self) -> float:
         return self.clock() - self.started_s
+
+    @property
+    def computed_tokens(self) -> int:
+        """Of all stages: without what came from the prefix cache or the journal."""
+        return sum(stage.computed_tokens for stage in self.stages.values())
 
     def add(self, event: Event) -> None:
         match event:

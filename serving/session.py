@@ -25,11 +25,14 @@ from pipeline.errors import SettingInvalid
 from pipeline.events import Event
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Outcome
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.steps import StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 from serving import cluster_keeper
+from serving.machine import machine_name
 from serving.models.model_profile import ModelProfile, load_profile
 from serving.models.pull_model import pull_model
 from serving.models.read_catalogue import default_model, read_catalogue
@@ -108,18 +111,24 @@ class Session:
         what it paid for before as its own. Raises RunPaused where `steps` asks for it.
         """
         progress = RunProgress()
+        warm: tuple[float, int] | None = None  # when the first computed call ended, and the tokens until then
 
         def feed(event: Event) -> None:
+            nonlocal warm
             progress.add(event)
+            if warm is None and (tokens := progress.computed_tokens):
+                warm = progress.elapsed_s(), tokens
             emit(event)
 
         dispatcher = self.dispatcher if fresh else self.journaled(owner=owner, run_id=run_id)
         with self.speeds.watch() as watched:
             resources = replace(self.model.resources(dispatcher, feed), steps=steps)
             answer = await front_door.ask(document, request, resources)
-        computed = sum(stage.computed_tokens for stage in progress.stages.values())
+        # The first call may have warmed the engine up: what came before its end says nothing about the speed.
+        since_s, before_tokens = warm or (0.0, 0)
+        computed = progress.computed_tokens - before_tokens
         if computed >= _FEWEST_TOKENS and watched.alone:
-            self.speeds.note(self.model.profile.fingerprint, computed / max(progress.elapsed_s(), 1e-3))
+            self.speeds.note(self.model.profile.fingerprint, computed / max(progress.elapsed_s() - since_s, 1e-3))
         return answer
 
     def journaled(self, *, owner: str, run_id: str) -> JournaledDispatcher:
@@ -147,9 +156,9 @@ def bring_model(settings: Settings, report: Report) -> OpenModel:
     """The model that the settings name, pulled if need be; without a name the one that is up, else the default."""
     up = cluster_keeper.find(cluster_folder(settings))
     if not settings.model and not settings.ray_address and up is not None:
-        return OpenModel(load_profile(Path(up.model_path), context_tokens=up.context_tokens))
+        return OpenModel(load_profile(Path(up.model_path), context_tokens=up.context_tokens, dtype=up.dtype))
     path = pull_model(settings.model or default_model(), cache_dir=settings.cache_dir, report=report)
-    return OpenModel(load_profile(path, context_tokens=settings.context_tokens))
+    return OpenModel(load_profile(path, context_tokens=settings.context_tokens, dtype=settings.dtype))
 
 
 def describe_model(settings: Settings, model: OpenModel) -> str:
@@ -157,7 +166,7 @@ def describe_model(settings: Settings, model: OpenModel) -> str:
     entry = read_catalogue().get(model.profile.name)
     about = f": {entry.description}" if entry else ""
     hint = "" if settings.model else " Name another with --model (`longfold models list`)."
-    return f"Model: {model.profile.name}{about}{hint}"
+    return f"Model: {model.profile.name}{about}{hint}\nServed in {model.profile.dtype}."
 
 
 def place_model(settings: Settings, profile: ModelProfile) -> Placement:
@@ -240,10 +249,14 @@ class _Watched:
 
 
 class SpeedBook:
-    """Tokens per second of whole runs, as last measured on this machine, by model. Losing it costs an estimate."""
+    """Tokens per second of whole runs, as last measured, by model, number format and machine.
+
+    The cache folder may come from another machine, in an image or over the network. Losing it costs an estimate.
+    """
 
     def __init__(self, cache_dir: Path) -> None:
         self._path = cache_dir / "speeds.json"
+        self._machine = machine_name()
         self._running: list[_Watched] = []
 
     @contextmanager
@@ -261,15 +274,18 @@ class SpeedBook:
     def find(self, fingerprint: str) -> float | None:
         """Computed tokens per second of the last run of this model, if there was one."""
         try:
-            return float(json.loads(self._path.read_text(encoding="utf-8"))[fingerprint])
+            return float(json.loads(self._path.read_text(encoding="utf-8"))[self._key(fingerprint)])
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def _key(self, fingerprint: str) -> str:
+        return f"{fingerprint} on {self._machine}"
 
     def note(self, fingerprint: str, tokens_per_s: float) -> None:
         known: dict[str, float] = {}
         with suppress(OSError, ValueError):
             known = dict(json.loads(self._path.read_text(encoding="utf-8")))
-        known[fingerprint] = round(tokens_per_s, 1)
+        known[self._key(fingerprint)] = round(tokens_per_s, 1)
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             new = self._path.with_suffix(f".{os.getpid()}")  # whoever reads sees a whole file, whoever else writes

@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     context_tokens: int | None = Field(default=None, ge=1024)
     """Tokens of context that the model is served with, at least 1,024; none: what the catalogue says, else 8,192."""
 
+    dtype: Literal["bfloat16", "float16", "float32"] | None = None
+    """Number format that the model is served in; none: the one that this machine's hardware computes."""
+
     kv_cache_gib: float | None = Field(default=None, gt=0)
     """GiB of memory for the KV cache of each replica; none: what is free."""
 

@@ -9,14 +9,13 @@ from functools import cache
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.collapse_findings import Collapse
 from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document, Span
 from pipeline.events import Event
 from pipeline.finding import Alignment, Evidence, Finding
-from pipeline.gate_chunks import GateSettings
 from pipeline.model import Call, EncodedPrompt, Sampling, Stage
 from pipeline.run import Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.results import Row
 from benchmarks.infinitebench.records import Label, parse_labels, read_records
 from benchmarks.infinitebench.summary import score_row, summary_lines
 from benchmarks.infinitebench.tasks import find_task
-from benchmarks.results_file import Row
 from pipeline.errors import CallerError
 
 _OUTPUT = ("prediction", "pred", "output")

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.harness.results import Row
+from benchmarks.harness.statistics import mean_estimate
 from benchmarks.infinitebench.post_process import post_process
 from benchmarks.infinitebench.records import Label
 from benchmarks.infinitebench.score import score_prediction
 from benchmarks.infinitebench.tasks import AGGREGATES, INF_TASKS, SCORERS
-from benchmarks.results_file import Row
-from benchmarks.statistics import mean_estimate
 
 
 def score_row(task: str, output: str, labels: Sequence[Label], *, post_processed: bool) -> dict[str, Any]:

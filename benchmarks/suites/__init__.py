@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.bench import Suite
+from benchmarks.harness.suite import Suite
 from benchmarks.suites import (
     ablation,
     ask,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.answer_report import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
-from benchmarks.ask_questions import ask_everything
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.fit_calibration import calibration_lines
-from benchmarks.results_file import Row
-from benchmarks.variants import COLLECT, DEFAULT, find_variants
+from benchmarks.fit.calibration import calibration_lines
+from benchmarks.harness.ask import ask_everything
+from benchmarks.harness.results import Row
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.harness.variants import COLLECT, DEFAULT, find_variants
+from benchmarks.report.answers import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
 
 
 async def run(bench: Bench) -> None:

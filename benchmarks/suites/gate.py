@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from benchmarks.bar_chart import Bar, BarPanel, draw_bars
-from benchmarks.bench import Bench, Options, Served, Suite, task_name
-from benchmarks.fit_gate import (
+from benchmarks.data.items import BenchDocument, BenchItem
+from benchmarks.fit.gate import (
     LEXICAL_NATS,
     Fit,
     clear_score,
@@ -21,17 +20,21 @@ from benchmarks.fit_gate import (
     row_auc,
     rules_to_compare,
 )
-from benchmarks.progress_bar import show_progress
-from benchmarks.question_set import BenchDocument, BenchItem
-from benchmarks.results_file import Row, made_by
-from benchmarks.statistics import mean_estimate, wilson_low
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row, made_by
+from benchmarks.harness.statistics import mean_estimate, wilson_low
+from benchmarks.harness.suite import Bench, Options, Suite, task_name
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
+from benchmarks.systems.model import Served
 from pipeline.begin_run import choose_task
+from pipeline.calibrate import GateSettings
+from pipeline.complete_parsed import yes_score
 from pipeline.document import Document, Span
-from pipeline.gate_chunks import GateSettings, gate_call, keep_chunks, yes_score
+from pipeline.gate_chunks import gate_call, keep_chunks
 from pipeline.map_chunks import map_call
 from pipeline.model import Call, CallFailed, Completion, Outcome
 from pipeline.rank_chunks import score_words
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.split_document import Chunk, split_document
 from pipeline.tasks import load_task
 

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.gateway_process import GatewayProcess
-from benchmarks.gateway_report import draw_gateway, report_gateway
-from benchmarks.process_watch import cpu_meter, find_child, watch_memory
-from benchmarks.progress_bar import show_progress
-from benchmarks.scripted_service import MODEL_NAME, release, scripted_service
+from benchmarks.harness.process_watch import cpu_meter, find_child, watch_memory
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.report.gateway import draw_gateway, report_gateway
+from benchmarks.systems.gateway import GatewayProcess
+from benchmarks.systems.scripted_service import MODEL_NAME, release, scripted_service
 
 if TYPE_CHECKING:  # the client is a library that only development installs
     import httpx2
 
-    from benchmarks.gateway_client import Send, Timings
+    from benchmarks.systems.gateway_client import Send, Timings
 
 QUESTION = "Who was the harbour master?"
 STORY = "\n\n".join(
@@ -60,7 +60,7 @@ QUICK = Sizes(requests=50, chats=4, jobs=10, streams=5, upload_bytes=5_000_000)
 
 async def run(bench: Bench) -> None:
     """Each measurement of a pass has a service of its own, so that none finds what another has left."""
-    from benchmarks.gateway_client import open_client
+    from benchmarks.systems.gateway_client import open_client
 
     sizes = QUICK if bench.options.quick else FULL
     parts = {"disk": _measure_requests, "queue": _measure_queue, "upload": _measure_upload}
@@ -93,7 +93,7 @@ async def _measure_requests(
     bench: Bench, service: GatewayProcess, client: httpx2.AsyncClient, sizes: Sizes, number: int
 ) -> None:
     """Of a service with nothing else to do; the row of the disk comes last."""
-    from benchmarks.gateway_client import check, until_ready
+    from benchmarks.systems.gateway_client import check, until_ready
 
     await until_ready(client)
     made = check(await client.post("/v1/jobs", json={"question": QUESTION, "text": STORY, "strategy": "mapreduce"}))
@@ -129,7 +129,7 @@ async def _measure_kind(
     requests: int,
     number: int,
 ) -> None:
-    from benchmarks.gateway_client import time_requests
+    from benchmarks.systems.gateway_client import time_requests
 
     used = cpu_meter(service.pid)
     timings: Timings = await time_requests(client, send, clients=clients, requests=requests)
@@ -156,7 +156,7 @@ async def _measure_queue(
     bench: Bench, service: GatewayProcess, client: httpx2.AsyncClient, sizes: Sizes, number: int
 ) -> None:
     """Jobs are submitted (which is timed as a kind of request), then followed while the runner works through them."""
-    from benchmarks.gateway_client import check, count_faults, follow_all, stored_events
+    from benchmarks.systems.gateway_client import check, count_faults, follow_all, stored_events
 
     files = {"file": ("story.txt", STORY.encode(), "text/plain")}
     document = check(await client.post("/v1/files", files=files))["id"]
@@ -221,7 +221,7 @@ async def _measure_upload(
     bench: Bench, service: GatewayProcess, client: httpx2.AsyncClient, sizes: Sizes, number: int
 ) -> None:
     """A small upload first: what is imported and allocated once is not the large one's."""
-    from benchmarks.gateway_client import upload
+    from benchmarks.systems.gateway_client import upload
 
     await upload(client, _MIB)
     await asyncio.sleep(0.5)

@@ -15,19 +15,20 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-from benchmarks.bar_chart import Bar, BarPanel, draw_bars
-from benchmarks.bench import Bench, Options, Suite
+from benchmarks.harness.measure import measure_run
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row, made_by
+from benchmarks.harness.statistics import mean_estimate
+from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.infinitebench.generate import GENERATORS
 from benchmarks.infinitebench.records import HUB_DATASET, Record, count_records, question_of, read_records
 from benchmarks.infinitebench.summary import score_row, summary_lines, task_label
 from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, SCORERS, InfTask, find_task
-from benchmarks.measured_run import measure_run
-from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row, made_by
-from benchmarks.statistics import mean_estimate
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
 from pipeline.document import Document
 from pipeline.errors import CallerError
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 
 ANSWER_HEADING = "Answer: "
 """An answer is scored as if it stood under the heading that post-processing looks for."""

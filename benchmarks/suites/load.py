@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.bar_chart import Bar, BarPanel, draw_bars
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.gateway_process import GatewayProcess, serve_gateway
-from benchmarks.guidellm_run import COMMAND, OUTPUT_TOKENS, find_guidellm, guidellm_command, run_guidellm
-from benchmarks.progress_bar import show_progress
-from benchmarks.question_set import make_documents
-from benchmarks.results_file import Row
+from benchmarks.data.question_set import make_documents
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
+from benchmarks.systems.gateway import GatewayProcess
+from benchmarks.systems.guidellm import COMMAND, OUTPUT_TOKENS, find_guidellm, guidellm_command, run_guidellm
+from benchmarks.systems.serve_gateway import serve_gateway
 from pipeline.errors import InternalError
 
 if TYPE_CHECKING:  # clients are libraries that only development installs
     import httpx2
     import openai
 
-    from benchmarks.long_jobs import LongJobs
+    from benchmarks.systems.long_jobs import LongJobs
 
 LONG_JOBS = (0, 1, 4)
 _READY_S = 900.0
@@ -63,8 +64,8 @@ class _ChatTime:
 async def run(bench: Bench) -> None:
     import openai
 
-    from benchmarks.gateway_client import LONGEST_S, open_client, until_ready
-    from benchmarks.long_jobs import LongJobs
+    from benchmarks.systems.gateway_client import LONGEST_S, open_client, until_ready
+    from benchmarks.systems.long_jobs import LongJobs
 
     blocks = [
         (number, jobs)

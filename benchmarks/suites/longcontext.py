@@ -1,6 +1,6 @@
 """The same model and document, two ways: one call with a window as long as the document, and Longfold with its own.
 
-native      vLLM by itself: the document and the question in one prompt (`native_decoding.py`)
+native      vLLM by itself: the document and the question in one prompt (`systems/native.py`)
 longfold    strategy `mapreduce` on a served replica whose KV cache holds the document for the next question
 lean        the same with the KV cache of a single window: the least that Longfold needs
 stretched   native with random weights and a longer window than the model was made for: speed only, if asked for
@@ -19,20 +19,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.longcontext_report import draw_longcontext, report_longcontext, tokens_per_s
-from benchmarks.measured_run import MeasuredRun, measure_run
-from benchmarks.native_decoding import kv_cache_bytes, memory_for_engine_bytes, native_calls, refuse, window_for
-from benchmarks.process_watch import cpu_meter, watch_devices, watch_memory
-from benchmarks.progress_bar import show_progress
-from benchmarks.question_set import BenchDocument, BenchItem, make_documents
-from benchmarks.random_model import RANDOM_WEIGHTS, stretch, with_random_weights
-from benchmarks.results_file import Row
-from benchmarks.score import score_answer
+from benchmarks.data.items import BenchDocument, BenchItem
+from benchmarks.data.question_set import make_documents
+from benchmarks.data.score import score_answer
+from benchmarks.harness.measure import MeasuredRun, measure_run
+from benchmarks.harness.process_watch import cpu_meter, watch_devices, watch_memory
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.report.longcontext import draw_longcontext, report_longcontext, tokens_per_s
+from benchmarks.systems.native import kv_cache_bytes, memory_for_engine_bytes, native_calls, refuse, window_for
+from benchmarks.systems.random_model import RANDOM_WEIGHTS, stretch, with_random_weights
 from pipeline.document import Document
 from pipeline.errors import CallerError, UnknownName
 from pipeline.model import Usage
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from serving.models.model_profile import ModelProfile
 from serving.replicas.kv_cache import fit_kv_cache
 from serving.session import place_model
@@ -122,7 +124,7 @@ async def _decode_natively(
     bench: Bench, document: BenchDocument, profile: ModelProfile, *, random_weights: bool
 ) -> dict[str, Any]:
     """`profile` is served with its context, which is as long as the document needs."""
-    from benchmarks.engine_process import EngineProcess, load_watched
+    from benchmarks.systems.engine_process import EngineProcess, load_watched
 
     about = _about(bench, document, profile, random_weights=random_weights)
     if refusal := refuse(

@@ -9,16 +9,18 @@ import statistics
 from collections.abc import Sequence
 from itertools import product
 
-from benchmarks.bench import Bench, Options, Suite, take_turns
-from benchmarks.heat_map import Panel, draw_panels
-from benchmarks.measured_run import MeasuredRun, measure_run, quoted_spans
-from benchmarks.needle_documents import NeedleDocument, make_needle_document
-from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row
-from benchmarks.score import holds, is_quoted, normalise
-from benchmarks.statistics import mean_estimate
+from benchmarks.data.needles import NeedleDocument, make_needle_document
+from benchmarks.data.patterns import holds, normalise
+from benchmarks.data.score import is_quoted
+from benchmarks.harness.measure import MeasuredRun, measure_run, quoted_spans
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row
+from benchmarks.harness.statistics import mean_estimate
+from benchmarks.harness.suite import Bench, Options, Suite, take_turns
+from benchmarks.report.charts import Grid, draw_grids
 from pipeline.document import Document
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 
 
 async def run(bench: Bench) -> None:
@@ -117,10 +119,10 @@ def picture(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
         for what in ("facts", "evidence")
     ]
     title = f"{header['model']['name']}, {header['settings']['needles']} needle(s), commit {header['commit'][:12]}"
-    return draw_panels(title, panels, "tokens (approximate)", "depth")
+    return draw_grids(title, panels, "tokens (approximate)", "depth")
 
 
-def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Panel:
+def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Grid:
     lengths, depths = header["settings"]["lengths"], header["settings"]["depths"]
     cells = {
         (_thousands(length), f"{depth} %"): [
@@ -128,7 +130,7 @@ def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Panel:
         ]
         for length, depth in product(lengths, depths)
     }
-    return Panel(
+    return Grid(
         title=title,
         columns=[_thousands(length) for length in lengths],
         rows=[f"{depth} %" for depth in depths],
@@ -136,7 +138,7 @@ def _panel(title: str, header: Row, rows: Sequence[Row], what: str) -> Panel:
     )
 
 
-def _table(panel: Panel) -> list[str]:
+def _table(panel: Grid) -> list[str]:
     lines = [f"{'depth':>6} " + " ".join(f"{column:>6}" for column in panel.columns)]
     for row in panel.rows:
         values = [panel.values.get((column, row)) for column in panel.columns]

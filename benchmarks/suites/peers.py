@@ -15,20 +15,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.answer_report import difference_lines, group_rows, right_of, right_panel
-from benchmarks.bar_chart import Bar, BarPanel, draw_bars
-from benchmarks.bench import Bench, Options, Suite, take_turns
-from benchmarks.gateway_process import serve_gateway
-from benchmarks.progress_bar import show_progress
-from benchmarks.question_set import BenchDocument, BenchItem
-from benchmarks.results_file import Row
-from benchmarks.score import score_prose
+from benchmarks.data.items import BenchDocument, BenchItem
+from benchmarks.data.score import score_prose
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row
+from benchmarks.harness.suite import Bench, Options, Suite, take_turns
+from benchmarks.report.answers import difference_lines, group_rows, right_of, right_panel
+from benchmarks.report.charts import Bar, BarPanel, draw_bars
+from benchmarks.systems.serve_gateway import serve_gateway
 from pipeline.errors import LongfoldError, UnknownName
 
 if TYPE_CHECKING:  # clients are libraries that only development installs
     import httpx2
 
-    from benchmarks.peer_answers import Peers
+    from benchmarks.systems.peers import Peers
 
 WAYS = ("langgraph", "truncated", "langchain", "mapreduce", "reference")
 _KINDS = ("lookup", "conflict", "absent", "two_hop")
@@ -37,8 +37,8 @@ _READY_S = 900.0
 
 
 async def run(bench: Bench) -> None:
-    from benchmarks.gateway_client import open_client, until_ready
-    from benchmarks.peer_answers import CONCURRENCY, Peers
+    from benchmarks.systems.gateway_client import open_client, until_ready
+    from benchmarks.systems.peers import CONCURRENCY, Peers
 
     names = _chosen(bench.options.strategies)
     wanted = [
@@ -67,7 +67,7 @@ async def run(bench: Bench) -> None:
             await until_ready(client, _READY_S)
             await peers.chat("Say hello.", 4)
             with suppress(ImportError):  # which is told by every row of it; importing is not timed
-                import benchmarks.langgraph_recipe  # noqa: F401
+                import benchmarks.systems.langgraph  # noqa: F401
             await _ask_all(bench, peers, client, wanted)
 
 
@@ -106,7 +106,7 @@ async def _ask(
     """Keep a row, of a failure too."""
     import openai
 
-    from benchmarks.peer_answers import add_up_jobs
+    from benchmarks.systems.peers import add_up_jobs
 
     key = f"{way}/{item.id}"
     before = await add_up_jobs(client)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.answer_report import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
-from benchmarks.ask_questions import ask_in_turns
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.results_file import Row
-from benchmarks.variants import Variant
+from benchmarks.harness.ask import ask_in_turns
+from benchmarks.harness.results import Row
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.harness.variants import Variant
+from benchmarks.report.answers import difference_lines, draw_answers, group_rows, kind_lines, mean_lines, table_lines
 from pipeline.strategies import STRATEGIES, find_strategy
 
 _KINDS = ("lookup", "two_hop", "conflict", "absent", "aggregation", "real")

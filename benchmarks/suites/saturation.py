@@ -16,19 +16,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks.bar_chart import BarPanel, draw_bars, median_bar
-from benchmarks.bench import Bench, Options, Served, Suite
-from benchmarks.haystack import draw_english
-from benchmarks.process_watch import family_cpu_s
-from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row, made_by
-from benchmarks.statistics import spread
+from benchmarks.data.haystack import draw_english
+from benchmarks.harness.process_watch import family_cpu_s
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row, made_by
+from benchmarks.harness.statistics import spread
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.report.charts import BarPanel, draw_bars, median_bar
+from benchmarks.systems.model import Served
 from pipeline.errors import CallerError
 from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage
 from pipeline.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from benchmarks.engine_process import BareTiming, EngineProcess
+    from benchmarks.systems.engine_process import BareTiming, EngineProcess
 
 PROMPT_TOKENS = 1_490
 OUTPUT_TOKENS = 48
@@ -44,7 +45,7 @@ _REPLICA_MARKS = ("ServeReplica", "EngineCore")
 
 
 async def run(bench: Bench) -> None:
-    from benchmarks.engine_process import EngineProcess, load_bare
+    from benchmarks.systems.engine_process import EngineProcess, load_bare
 
     if bench.model.opened is None:
         raise CallerError("The suite saturation compares engines; name a real model.")

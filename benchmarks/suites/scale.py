@@ -2,10 +2,11 @@
 
 Why simulated: a thousand replicas of the real deployment are a thousand processes, and the Ray tasks before them two
 thousand more, which no machine at hand holds. What can be had is the driver's own side. So the real strategy, prompts,
-dispatcher and router run as they are, on a clock of processor time that skips waiting (`simulated_clock.py`); only
-replicas and Ray tasks are scripted (`simulated_replicas.py`). A replica's speed is that of a results file of
-`saturation`, and what Ray takes of the driver's thread is measured first, with a real cluster (`ray_share.py`; the one
-row that is not simulated). Not in it: Ray's own scheduler, the network, and workers starting.
+dispatcher and router run as they are, on a clock of processor time that skips waiting (`systems/simulated_clock.py`);
+only replicas and Ray tasks are scripted (`systems/simulated_replicas.py`). A replica's speed is that of a results file
+of `saturation`, and what Ray takes of the driver's thread is measured first, with a real cluster
+(`systems/ray_share.py`; the one row that is not simulated). Not in it: Ray's own scheduler, the network, and
+workers starting.
 
 Loads: `calls` are map calls that keep all replicas busy, of the dispatcher alone; `documents` whole runs of `mapreduce`
 on so many documents at once that each replica gets some chunks; `document` one run on a single long document.
@@ -23,22 +24,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.progress_bar import show_progress
-from benchmarks.question_set import BenchDocument, make_documents
-from benchmarks.results_file import Row, read_results, scored
-from benchmarks.scale_report import TAIL_SHARE, draw_scale, report_scale
-from benchmarks.simulated_clock import SimulatedLoop, simulate
+from benchmarks.data.items import BenchDocument
+from benchmarks.data.question_set import make_documents
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row, read_results, scored
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.report.scale import TAIL_SHARE, draw_scale, report_scale
+from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
 from pipeline.ask import ask
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
 from pipeline.errors import CallerError
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.scripted_model import seeded_script
 from pipeline.split_document import encode_sentences, split_document
 
 if TYPE_CHECKING:  # importing Ray takes a second
-    from benchmarks.simulated_replicas import RayShare, SimulatedReplicas
+    from benchmarks.systems.simulated_replicas import RayShare, SimulatedReplicas
 
 RESULTS = Path(__file__).parents[1] / "results"
 LOADS = ("calls", "documents", "document")
@@ -123,8 +126,8 @@ def find_speed(bench: Bench) -> Speed:
 
 
 async def _ray_share(bench: Bench, calls: int) -> RayShare:
-    from benchmarks.ray_share import measure_ray
-    from benchmarks.simulated_replicas import RayShare
+    from benchmarks.systems.ray_share import measure_ray
+    from benchmarks.systems.simulated_replicas import RayShare
 
     if not bench.results.has("ray"):
         measured = await measure_ray(bench.model.settings, bench.say, calls)
@@ -155,7 +158,7 @@ def simulate_point(
     bench: Bench, point: Point, sizes: Sizes, speed: Speed, ray: RayShare, stop: threading.Event | None = None
 ) -> Row:
     """One simulation: its figures."""
-    from benchmarks.simulated_replicas import SimulatedDispatcher, SimulatedReplicas
+    from benchmarks.systems.simulated_replicas import SimulatedDispatcher, SimulatedReplicas
 
     documents = _documents(bench, point, sizes)
     split_document.cache_clear()
@@ -215,7 +218,7 @@ async def _ask_all(documents: list[BenchDocument], resources: Resources) -> None
 
 
 async def _complete_all(dispatcher: Dispatcher, count: int) -> None:
-    from benchmarks.ray_share import map_calls
+    from benchmarks.systems.ray_share import map_calls
 
     async for _ in dispatcher.complete(map_calls(count)):
         pass

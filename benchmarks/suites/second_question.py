@@ -6,18 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.bar_chart import BarPanel, draw_bars, median_bar
-from benchmarks.bench import Bench, Options, Served, Suite, task_name
-from benchmarks.progress_bar import show_progress
-from benchmarks.question_set import BenchDocument, make_documents
-from benchmarks.results_file import Row
-from benchmarks.score import score_answer
-from benchmarks.statistics import spread
+from benchmarks.data.items import BenchDocument
+from benchmarks.data.question_set import make_documents
+from benchmarks.data.score import score_answer
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row
+from benchmarks.harness.statistics import spread
+from benchmarks.harness.suite import Bench, Options, Suite, task_name
+from benchmarks.report.charts import BarPanel, draw_bars, median_bar
+from benchmarks.systems.model import Served
 from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.document import Document
 from pipeline.events import Event, Provisional
-from pipeline.run import Request
+from pipeline.request import Request
 
 
 async def run(bench: Bench) -> None:

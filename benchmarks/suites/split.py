@@ -7,13 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.bar_chart import BarPanel, draw_bars, median_bar
-from benchmarks.bench import Bench, Options, Suite
-from benchmarks.facts_chinese import draw_chinese
-from benchmarks.haystack import draw_english
-from benchmarks.progress_bar import show_progress
-from benchmarks.results_file import Row, made_by
-from benchmarks.statistics import growth_exponent, spread
+from benchmarks.data.haystack import draw_chinese, draw_english
+from benchmarks.harness.progress_bar import show_progress
+from benchmarks.harness.results import Row, made_by
+from benchmarks.harness.statistics import growth_exponent, spread
+from benchmarks.harness.suite import Bench, Options, Suite
+from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from pipeline.document import Document
 from pipeline.split_document import encode_sentences, split_document
 from pipeline.tokenizer import Tokenizer

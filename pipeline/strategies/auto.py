@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from pipeline.answer import Answer
 from pipeline.document import Document
-from pipeline.run import Plan, Request, Resources, Strategy
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources, Strategy
 from pipeline.split_document import encode_sentences
 from pipeline.strategies.direct import Direct, excess_tokens, whole_call
 from pipeline.strategies.map_reduce import MapReduce

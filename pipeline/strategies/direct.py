@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, conclude_from_one
 from pipeline.begin_run import begin_run, encode_question
 from pipeline.chunk_call import chunk_call
 from pipeline.complete_parsed import complete_one
@@ -17,8 +17,9 @@ from pipeline.events import StageStarted
 from pipeline.finding import Finding, Findings
 from pipeline.map_chunks import MOST_QUOTES, evidence_of
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.reduce_findings import NOTHING, conclude_from_one
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import NO_CHUNK, Chunk, encode_sentences, make_chunk
 from pipeline.structured_output import (
     CONFIDENCE,

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipeline.answer import Answer
+from pipeline.answer import Answer, conclude_from_one
 from pipeline.begin_run import Run, begin_run
 from pipeline.collapse_findings import Collapse, collapse_findings, stream
 from pipeline.document import Document
@@ -22,11 +22,13 @@ from pipeline.finding import Finding, Findings
 from pipeline.follow_clue import follow_clue
 from pipeline.look_closer import MOST_PARTS, MOST_ROUNDS, look_closer
 from pipeline.map_chunks import map_call
+from pipeline.plan import Plan
 from pipeline.rank_chunks import best_first, score_words
 from pipeline.read_chunks import MOST_ADDED_TOKENS, Reading
-from pipeline.reduce_findings import conclude_from_one, reduce_findings
+from pipeline.reduce_findings import reduce_findings
 from pipeline.render_findings import RENDERED_TOKENS
-from pipeline.run import Plan, Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.settle_conflict import CALLS_PER_RIVAL, MOST_RIVALS
 from pipeline.split_document import NO_CHUNK
 
@@ -83,7 +85,7 @@ class MapReduce:
             chunks=len(run.chunks),
             dispatcher=run.meter,
             resources=resources,
-            step=lambda findings: run.steps.take_streamed("collapse", findings, run),
+            step=lambda findings: run.steps.take_streamed("collapse", findings),
         )
         collapse.reduce_room_tokens()  # a context too small for the last stage is found before the first call
         reading = Reading(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, conclude_from_one
 from pipeline.begin_run import Run, begin_run
 from pipeline.chunk_call import chunk_call
 from pipeline.document import Document
@@ -20,9 +20,10 @@ from pipeline.finding import Finding
 from pipeline.map_chunks import MOST_QUOTES, evidence_of
 from pipeline.map_every_chunk import map_every_chunk
 from pipeline.model import Call, Completion, Sampling, Stage
+from pipeline.plan import Plan
 from pipeline.rank_chunks import best_first, score_words
-from pipeline.reduce_findings import NOTHING, conclude_from_one
-from pipeline.run import Plan, Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import NO_CHUNK, Chunk
 from pipeline.structured_output import answer_schema, number_list, object_schema, parse_fields, whole_number
 

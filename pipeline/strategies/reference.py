@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, Conclusion
 from pipeline.begin_run import Run, begin_run
 from pipeline.complete_parsed import complete
 from pipeline.document import Document
@@ -24,9 +24,10 @@ from pipeline.finding import Evidence
 from pipeline.group_neighbours import greedy_groups
 from pipeline.locate_evidence import locate_quote
 from pipeline.model import Call, CallFailed, Completion, Outcome, Sampling, Stage
+from pipeline.plan import Plan
 from pipeline.prompt import chat_prompt
-from pipeline.reduce_findings import NOTHING, Conclusion
-from pipeline.run import Plan, Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import Chunk, split_document
 from pipeline.tasks import load_prompt
 

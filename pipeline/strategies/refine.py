@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, Conclusion, conclude_from_one
 from pipeline.begin_run import Run, begin_run
 from pipeline.chunk_call import chunk_call
-from pipeline.collapse_findings import MOST_EVIDENCE, spread_evidence
 from pipeline.complete_parsed import complete_one
 from pipeline.document import Document
 from pipeline.events import StageStarted
 from pipeline.finding import Finding
+from pipeline.locate_evidence import MOST_EVIDENCE, spread_evidence
 from pipeline.map_chunks import MOST_QUOTES, evidence_of
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import NO_CHUNK, Chunk
 from pipeline.structured_output import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
 from pipeline.tasks import Task

@@ -16,7 +16,9 @@ from pipeline.answer import Answer
 from pipeline.begin_run import encode_question
 from pipeline.document import Document
 from pipeline.model import Call
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk, make_chunk, number_marker
 from pipeline.strategies.direct import (
     answer_in_one_call,

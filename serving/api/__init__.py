@@ -7,7 +7,7 @@ errors.py            one table from error class to status; bodies for OpenAI's c
 request_log.py       request ids, traces, the log line, safety headers, limits of bodies, the last resort for errors
 sse.py               EventFeed: one poller behind all who follow jobs
 event_stream.py      server-sent events as a response
-jobs.py, job_views.py, job_bodies.py, job_objects.py, job_tree.py, job_text.py, job_ids.py, admission.py
+jobs.py, job_views.py, job_bodies.py, job_objects.py, job_tree.py, job_ids.py, admission.py
                      the native API: submit, follow, stop; tree, evidence, text
 files.py, multipart_upload.py
                      uploads, streamed

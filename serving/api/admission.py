@@ -16,7 +16,8 @@ from serving.api.errors import ApiError, from_longfold
 from serving.api.files import find_file
 from serving.api.gateway import Gateway, Principal
 from serving.estimate import Estimate, estimate
-from serving.jobs.job import DocumentRef, Job, JobRequest, Lane, NewJob
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import Job, JobRequest, Lane, NewJob
 from serving.jobs.work import pipeline_request
 
 _CHARACTERS_PER_TOKEN = 3

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pipeline.chat import Message, encode_chat
 from pipeline.tasks import TASKS
+from pipeline.words import duration
 from serving.api.admission import Repetition, check_feasible, estimate_run, submit
 from serving.api.errors import ApiError
 from serving.api.find_document import Ambiguous, Conversation, DocumentQuestion, Part, Window, find_document
@@ -18,7 +19,6 @@ from serving.api.openai_fields import Extension
 from serving.api.openai_input import ParsedRequest
 from serving.api.request_documents import bring_documents
 from serving.jobs.job import Job, JobRequest, Lane, NewJob
-from serving.render_answer import duration
 
 LEAST_ANSWER_TOKENS = 256
 """Room that a prompt must leave to be passed through, unless the client asks for a shorter answer. A longer one that it
@@ -177,7 +177,6 @@ class Admission:
         return {
             "model": self.parsed.model,
             "evidence": extension.evidence,
-            "unit": extension.unit,
             "progress": extension.progress,
             "echo": dict(self.parsed.echo),
             **found,

@@ -16,7 +16,6 @@ from serving.api.docs_page import serve_pages
 from serving.api.errors import install_error_handlers
 from serving.api.gateway import Gateway
 from serving.api.health import RunnerWatch
-from serving.api.job_text import JobText
 from serving.api.metrics import HttpMetrics
 from serving.api.openapi import describe
 from serving.api.request_log import RequestLog
@@ -49,7 +48,6 @@ def create_app(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     app.state.runners = RunnerWatch(gateway.store)
-    app.state.texts = JobText(gateway.files)
     app.state.http_metrics = HttpMetrics()
     for router in ROUTERS:
         app.include_router(router)

@@ -22,7 +22,6 @@ from serving.api.event_stream import KEEP_ALIVE_S, MAY_STREAM, EventStream, fram
 from serving.api.follow_job import error_data, find_again, follow, load_result, wait_for_end
 from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.job_progress import ProgressLine
-from serving.api.job_text import JobText
 from serving.api.openai_fields import CHAT_FIELDS, ChatBody, body_schema, parse_body
 from serving.api.openai_input import read_chat
 from serving.api.openai_shapes import chat_chunk, chat_completion, chat_usage_chunk
@@ -53,11 +52,11 @@ async def create_chat_completion(
     admission = Admission(gateway=gateway, principal=principal, parsed=parsed, surface="chat")
     job = await admission.submit(repetition)
     request.state.job_id = job.id
-    tracker, texts = get_client_tracker(request), request.app.state.texts
+    tracker = get_client_tracker(request)
     if not parsed.stream:
         ended = await wait_for_end(gateway, tracker, job, request.receive)
-        return JSONResponse(chat_completion(ended, await load_result(gateway, texts, ended)))
-    stream = ChatStream(gateway, tracker, texts, job, include_usage=parsed.include_usage)
+        return JSONResponse(chat_completion(ended, load_result(gateway, ended)))
+    stream = ChatStream(gateway, tracker, job, include_usage=parsed.include_usage)
     # It tells by itself that the gateway stops, in a way that clients raise.
     return EventStream(
         stream.frames(),
@@ -70,12 +69,9 @@ async def create_chat_completion(
 class ChatStream:
     """A job as chat completion chunks."""
 
-    def __init__(
-        self, gateway: Gateway, tracker: ClientTracker, texts: JobText, job: Job, *, include_usage: bool
-    ) -> None:
+    def __init__(self, gateway: Gateway, tracker: ClientTracker, job: Job, *, include_usage: bool) -> None:
         self._gateway = gateway
         self._tracker = tracker
-        self._texts = texts
         self._job = job
         self._include_usage = include_usage
         self._reasoning = job.request.presentation.get("progress") == "reasoning"
@@ -99,7 +95,7 @@ class ChatStream:
                             # Clients disagree about the name; both are sent.
                             yield self._chunk({"reasoning": f"{line}\n", "reasoning_content": f"{line}\n"})
                 ended = await find_again(self._gateway, self._job)
-                result = await load_result(self._gateway, self._texts, ended)
+                result = load_result(self._gateway, ended)
                 rest = self._rest(result.text)
             except (ApiError, LongfoldError) as error:
                 yield frame(error_data(error))

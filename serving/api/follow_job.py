@@ -16,7 +16,6 @@ from serving.api.errors import ApiError, from_longfold, from_record
 from serving.api.event_stream import until_stopping
 from serving.api.gateway import Gateway
 from serving.api.job_ids import PREFIX, no_such_job
-from serving.api.job_text import JobText
 from serving.api.openai_shapes import ChatResult, answer_text, chat_result
 from serving.jobs.job import TERMINAL, EventRecord, Job, JobState
 
@@ -60,13 +59,13 @@ async def find_again(gateway: Gateway, job: Job) -> Job:
     return known
 
 
-async def load_result(gateway: Gateway, texts: JobText, job: Job) -> ChatResult:
+def load_result(gateway: Gateway, job: Job) -> ChatResult:
     """What a job that ended has to say. Raises ApiError if it failed or was cancelled."""
     if job.state is JobState.FAILED:
         raise from_record(job.error or {})
     if job.state is not JobState.COMPLETED:
         raise ApiError(400, "The job was cancelled.", "job_cancelled")
-    evidence = await cite(job, texts) if job.request.presentation.get("evidence", True) else []
+    evidence = cite((job.result or {}).get("evidence") or (), job.request.documents)
     answer = answer_text(job.request, job.result or {})
     return chat_result(job, evidence, gateway.model.tokenizer.count(answer))
 

@@ -12,7 +12,8 @@ from pipeline.split_document import SMALLEST_CHUNK_TOKENS
 from pipeline.strategies import STRATEGIES, check_step, find_strategy
 from pipeline.tasks import TASKS, load_task
 from serving.api.errors import from_longfold
-from serving.jobs.job import DocumentRef, JobRequest
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import JobRequest
 
 _MOST_FILES = 200
 _MOST_CHOICES = 26

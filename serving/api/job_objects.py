@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from serving.jobs.job import DocumentRef, Job, JobState
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import Job, JobState
 
 _LINKS = ("events", "result", "evidence", "tree", "text", "cancel", "retry", "checkpoint", "resume")
 

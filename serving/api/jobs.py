@@ -22,6 +22,7 @@ from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.job_bodies import JobBody, ResumeBody, check_names, check_pause, job_request
 from serving.api.job_ids import bare_id, no_such_job
 from serving.api.job_objects import JobCheckpoint, JobDeleted, JobList, JobObject, job_object, job_path
+from serving.draw_flowchart import draw_flowchart
 from serving.jobs.job import Job
 
 router = APIRouter(tags=["jobs"])
@@ -91,7 +92,8 @@ async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUse
         document = loaded[0] if len(loaded) == 1 else await asyncio.to_thread(Document.join, loaded)
         bounds = await admission.estimate_run(gateway, document, job_request(body, documents))
     seconds = {"seconds_low": bounds.seconds_low, "seconds_high": bounds.seconds_high}
-    return {"object": "job.estimate", "characters": len(document.text)} | asdict(bounds.plan) | seconds
+    plan = asdict(bounds.plan) | {"graph_svg": draw_flowchart(bounds.plan.graph)}
+    return {"object": "job.estimate", "characters": len(document.text)} | plan | seconds
 
 
 @router.get("/v1/jobs")

@@ -93,8 +93,6 @@ class Extension(RunFields):
     """Whether the answer comes with its quotes and their places."""
     progress: Literal["none", "reasoning"] = "none"
     """With "reasoning", a stream tells its progress as reasoning text."""
-    unit: Literal["codepoint", "utf16"] = "codepoint"
-    """Of the offsets in the evidence."""
 
     @property
     def run_only(self) -> str:

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 _ABOUT = """Ask about documents far longer than a model's context.
 
-Offsets count Unicode code points unless `unit=utf16` is asked for. Errors are RFC 9457 problems with a member `error`
+Offsets count Unicode code points. Errors are RFC 9457 problems with a member `error`
 as OpenAI's clients read it; `x-should-retry: false` goes with those that a retry cannot help. Every answer has an
 `x-request-id`. Send `Authorization: Bearer lf_...`; without any key created, this machine needs none.
 """

@@ -14,7 +14,7 @@ from serving.api.find_document import DocumentQuestion
 from serving.api.gateway import Gateway, Principal
 from serving.api.openai_fields import GivenFile
 from serving.api.openai_input import MessagePart
-from serving.jobs.job import DocumentRef
+from serving.jobs.document_ref import DocumentRef
 
 
 async def bring_documents(

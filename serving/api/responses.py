@@ -19,7 +19,6 @@ from serving.api.event_stream import KEEP_ALIVE_S, MAY_STREAM, EventStream, fram
 from serving.api.follow_job import cancel_and_wait, error_data, find_again, follow, load_result, wait_for_end
 from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.job_ids import PREFIX, bare_id
-from serving.api.job_text import JobText
 from serving.api.openai_fields import RESPONSE_FIELDS, ResponseBody, body_schema, parse_body
 from serving.api.openai_input import read_response
 from serving.api.openai_shapes import response_object
@@ -68,7 +67,7 @@ async def create_response(request: Request, gateway: CurrentGateway, principal: 
         return _stream(request, gateway, job, _BEFORE_FIRST)
     if not parsed.background:
         job = await wait_for_end(gateway, get_client_tracker(request), job, request.receive)
-    return JSONResponse(await _as_response(gateway, request.app.state.texts, job))
+    return JSONResponse(_as_response(gateway, job))
 
 
 @router.get(
@@ -87,14 +86,14 @@ async def get_response(
     """As it is now; with `stream` its events after `starting_after`, without gap or repeat."""
     if stream:
         return _stream(request, gateway, job, starting_after)
-    return JSONResponse(await _as_response(gateway, request.app.state.texts, job))
+    return JSONResponse(_as_response(gateway, job))
 
 
 @router.post("/v1/responses/{response_id}/cancel", summary="Stop a response", response_model=dict[str, Any])
-async def cancel_response(job: FoundResponse, request: Request, gateway: CurrentGateway) -> Response:
+async def cancel_response(job: FoundResponse, gateway: CurrentGateway) -> Response:
     """Its calls are aborted in the engine. One that has ended stays as it is."""
     ended = await cancel_and_wait(gateway, job, CANCEL_WAIT_S)
-    return JSONResponse(await _as_response(gateway, request.app.state.texts, ended))
+    return JSONResponse(_as_response(gateway, ended))
 
 
 @router.delete("/v1/responses/{response_id}", summary="Forget a response")
@@ -105,20 +104,20 @@ async def delete_response(job: FoundResponse, gateway: CurrentGateway) -> dict[s
     return {"id": PREFIX["response"] + job.id, "object": "response", "deleted": True}
 
 
-async def _as_response(gateway: Gateway, texts: JobText, job: Job) -> dict[str, Any]:
-    result = await load_result(gateway, texts, job) if job.state is JobState.COMPLETED else None
+def _as_response(gateway: Gateway, job: Job) -> dict[str, Any]:
+    result = load_result(gateway, job) if job.state is JobState.COMPLETED else None
     return response_object(job, result)
 
 
 def _stream(request: Request, gateway: Gateway, job: Job, after: int) -> EventStream:
     events = ResponseEvents(job)
-    frames = _frames(gateway, get_client_tracker(request), request.app.state.texts, events, job, after)
+    frames = _frames(gateway, get_client_tracker(request), events, job, after)
     # It tells by itself that the gateway stops, in a way that clients raise.
     return EventStream(frames, None, keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {events.progress.text}")
 
 
 async def _frames(  # the parts of one stream
-    gateway: Gateway, tracker: ClientTracker, texts: JobText, events: ResponseEvents, job: Job, after: int
+    gateway: Gateway, tracker: ClientTracker, events: ResponseEvents, job: Job, after: int
 ) -> AsyncIterator[bytes]:
     async with tracker.connect(job) as connection:
         try:
@@ -131,7 +130,7 @@ async def _frames(  # the parts of one stream
                         if event["sequence_number"] > after:
                             yield frame(event, event=event["type"])
             ended = await find_again(gateway, job)
-            result = await load_result(gateway, texts, ended) if ended.state is JobState.COMPLETED else None
+            result = load_result(gateway, ended) if ended.state is JobState.COMPLETED else None
         except (ApiError, LongfoldError) as error:
             yield frame(error_data(error))
             return

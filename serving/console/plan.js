@@ -1,7 +1,6 @@
 // What a question will cost, before it is asked: pages, tokens, chunks, calls, time, and the stages as a drawing.
 
-import { el, put } from "./dom.js";
-import { drawFlowchart } from "./flowchart.js";
+import { el } from "./dom.js";
 import { duration, number, plural, shortNumber } from "./format.js";
 
 /** `estimate` is the gateway's answer, `pages` the pages of the chosen documents (0 if they have none). */
@@ -14,11 +13,16 @@ export function planView(estimate, pages = 0) {
     figure("Into the model", `≤ ${shortNumber(estimate.prompt_tokens)}`, "tokens"),
     figure("Out of it", `≤ ${shortNumber(estimate.output_tokens)}`, "tokens"),
     figure("Time", timeRange(estimate)));
-  const drawing = el("div", { class: "flowchart-host" });
-  new ResizeObserver(([entry]) => put(drawing, drawFlowchart(estimate.graph, entry.contentRect.width))).observe(drawing);
   return el("div", { class: "plan" },
     el("p", { class: "plan-strategy" }, el("strong", {}, estimate.strategy), estimate.reason ? ` — ${estimate.reason}` : ""),
-    figures, estimate.graph ? drawing : null);
+    figures, drawing(estimate.graph_svg));
+}
+
+/** The gateway's SVG as an image, in which nothing can run; what it shows in words is its own label. */
+function drawing(svg) {
+  const { documentElement } = new DOMParser().parseFromString(svg, "image/svg+xml");
+  const image = el("img", { class: "flowchart", src: `data:image/svg+xml,${encodeURIComponent(svg)}`, alt: documentElement.getAttribute("aria-label") });
+  return el("div", { class: "flowchart-host", tabindex: "0", role: "region", "aria-label": "Stages" }, image);
 }
 
 /** One line of the plan, for a run that is under way. */

@@ -21,8 +21,8 @@ from pipeline.document import Document
 from pipeline.errors import DocumentUnreadable, EmptyDocument
 from serving.jobs.blob_folder import BlobFolder, remove_all
 from serving.jobs.database import Database
-from serving.jobs.job import DocumentRef
-from serving.jobs.job_rows import document_from, to_json
+from serving.jobs.document_ref import DocumentRef, document_from
+from serving.jobs.json_columns import to_json
 from serving.jobs.parse_file import ParseLimits, parse_file
 from serving.jobs.receive_upload import Received, receive_upload
 from serving.jobs.schema import files, job_documents

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from serving.jobs.document_ref import DocumentRef
+
 
 class JobState(StrEnum):
     """Where a job is in its life: queued → running → one of `TERMINAL`; `retry` leads back to queued.
@@ -44,22 +46,6 @@ class Lane(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentRef:
-    """A document by content. The bytes behind it never change."""
-
-    text_sha256: str
-    """Of the text as UTF-8; names the blob that holds it."""
-    name: str
-    file_id: str = ""
-    """The upload it came from; empty for text given in the request."""
-    characters: int = 0
-    tokens: int = 0
-    """Of the model that was served when it was stored, of a long text estimated; 0 if it was not counted."""
-    sources: tuple[tuple[str, int, int, str], ...] = ()
-    """Name, start, end, encoding of each source in it (pages of a PDF, for example)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepEdit:
     """What a person put in the place of the state before a step."""
 
@@ -84,9 +70,9 @@ class JobRequest:
     choices: tuple[str, ...] = ()
     documents: tuple[DocumentRef, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of `pipeline.run.Request` (chunk_tokens, use_gate, ...)."""
+    """Further fields of `pipeline.request.Request` (chunk_tokens, use_gate, ...)."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Fields of `pipeline.run.Limits` (calls, tokens, wall_time_s)."""
+    """Fields of `pipeline.request.Limits` (calls, tokens, wall_time_s)."""
     on_chunk_error: Literal["continue", "strict"] = "continue"
     """Strict: a chunk that failed for good fails the job."""
     pause_before: str = ""
@@ -154,7 +140,7 @@ class Job:
     progress: Mapping[str, Any] | None
     """Of each stage: calls expected and done; what a poll shows without reading events."""
     result: Mapping[str, Any] | None
-    """`render_answer.answer_record` with more; set if and only if completed."""
+    """`answer_json.answer_record` with more; set if and only if completed."""
     error: Mapping[str, Any] | None
     """type, message, retryable; set if and only if failed."""
     usage: Mapping[str, Any] | None

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Row
 
-from serving.jobs.job import (
-    DocumentRef,
-    EventRecord,
-    Job,
-    JobRequest,
-    JobState,
-    Lane,
-    RunnerStatus,
-    StepEdit,
-)
-
-
-def to_json(value: Any) -> str:
-    """In ASCII: any character of a document, NUL and lone surrogates too, passes through every database."""
-    return json.dumps(value, default=_plain, separators=(",", ":"))
-
-
-def to_json_or_null(value: Any) -> str | None:
-    return None if value is None else to_json(value)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} has no place in a stored record")
-
-
-def document_from(raw: Mapping[str, Any]) -> DocumentRef:
-    fields = _known(DocumentRef, raw)
-    fields["sources"] = tuple((str(n), int(s), int(e), str(c)) for n, s, e, c in fields.get("sources", ()))
-    return DocumentRef(**fields)
+from serving.jobs.document_ref import document_from
+from serving.jobs.job import EventRecord, Job, JobRequest, JobState, Lane, RunnerStatus, StepEdit
+from serving.jobs.json_columns import known_fields
 
 
 def request_from(text: str) -> JobRequest:
-    fields = _known(JobRequest, json.loads(text))
+    fields = known_fields(JobRequest, json.loads(text))
     fields["documents"] = tuple(document_from(raw) for raw in fields.get("documents", ()))
-    fields["edits"] = tuple(StepEdit(**_known(StepEdit, raw)) for raw in fields.get("edits", ()))
+    fields["edits"] = tuple(StepEdit(**known_fields(StepEdit, raw)) for raw in fields.get("edits", ()))
     for name in ("choices", "messages"):
         fields[name] = tuple(fields.get(name, ()))
     return JobRequest(**fields)
 
 
 def runner_from(text: str) -> RunnerStatus:
-    fields = _known(RunnerStatus, json.loads(text))
+    fields = known_fields(RunnerStatus, json.loads(text))
     fields["replicas"] = tuple(fields.get("replicas", ()))
     return RunnerStatus(**fields)
 
@@ -86,8 +52,3 @@ def event_from(row: Row[Any]) -> EventRecord:
         data=json.loads(columns["data"]),
         created_unix_s=columns["created_unix_s"],
     )
-
-
-def _known(record: type, raw: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(record)}
-    return {name: value for name, value in raw.items() if name in names}

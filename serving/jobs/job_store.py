@@ -15,7 +15,8 @@ from ulid import ULID
 from pipeline.errors import IdempotencyMismatch, Overloaded, StateInvalid, WrongState
 from serving.jobs import budgets
 from serving.jobs.job import NEXT, TERMINAL, EventRecord, Job, JobRequest, JobState, NewEvent, NewJob, StepEdit
-from serving.jobs.job_rows import event_from, job_from, to_json
+from serving.jobs.job_rows import event_from, job_from
+from serving.jobs.json_columns import to_json
 from serving.jobs.lease_watch import LEASE_S, LeaseWatch
 from serving.jobs.leased_jobs import PAUSED_KIND, LeasedJobs, end_job, insert_events
 from serving.jobs.schema import events, job_documents, jobs, totals

@@ -22,7 +22,7 @@ from pipeline.errors import CallerError, DatabaseBusy, DatabaseUnusable, OutOfDi
 from serving.jobs import budgets
 from serving.jobs.budgets import Remaining
 from serving.jobs.database import Database
-from serving.jobs.job_rows import to_json
+from serving.jobs.json_columns import to_json
 from serving.jobs.schema import api_keys, key_usage
 
 SCOPES = frozenset({"infer", "files", "admin"})

@@ -19,7 +19,8 @@ from pipeline.steps import Checkpoint
 from serving.jobs import budgets
 from serving.jobs.database import Database
 from serving.jobs.job import NEXT, TERMINAL, Claim, JobState, Lane, NewEvent, RunnerStatus
-from serving.jobs.job_rows import job_from, runner_from, to_json, to_json_or_null
+from serving.jobs.job_rows import job_from, runner_from
+from serving.jobs.json_columns import to_json, to_json_or_null
 from serving.jobs.lease_watch import Lease, LeaseWatch
 from serving.jobs.schema import events, jobs, runners, totals
 from serving.jobs.upsert import upsert

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from serving.json_log import configure_json_log
 from serving.session import Session, bring_model, open_session
 from serving.settings import Settings
 
+logger = logging.getLogger(__name__)
 _PARENT_CHECK_S = 0.5
 
 
@@ -33,6 +35,7 @@ def run_runner(settings: Settings, *, parent_pid: int = 0, report: Callable[[str
     """
     configure_json_log(settings.log_level)
     model = bring_model(settings, report)
+    logger.info("runner.model name=%s dtype=%s", model.profile.name, model.profile.dtype)
     asyncio.run(_check_database(settings))
     status = new_status(model.profile)
     with ExitStack() as opened:

@@ -10,6 +10,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any, Protocol
 
 from pipeline.answer import Answer
+from pipeline.answer_json import answer_record
 from pipeline.chat import chat_call
 from pipeline.dispatch.retry import error_class
 from pipeline.document import Document
@@ -17,12 +18,12 @@ from pipeline.errors import CallerError
 from pipeline.events import Event, Written
 from pipeline.meter import Meter
 from pipeline.model import Call, CallFailed, Completion, Sampling
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from pipeline.token_budget import TokenBudget
-from serving.jobs.job import DocumentRef, Job, JobRequest
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import Job, JobRequest
 from serving.jobs.job_steps import step_options
 from serving.jobs.ledger import stage_records
-from serving.render_answer import answer_record
 from serving.session import OpenModel, Session
 
 Emit = Callable[[Event], None]

@@ -10,14 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import ContextTooSmall, ModelIncomplete
-from pipeline.gate_chunks import GateSettings
+from serving.models.dtype import DTYPE_BYTES, Dtype, DtypeName, choose_dtype
 from serving.models.model_files import read_manifest, require_complete, sampled_bytes, weight_files
 from serving.models.read_catalogue import CatalogueEntry, read_catalogue
 
 _DEFAULT_CONTEXT_TOKENS = 8192
-_DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +26,10 @@ class Geometry:
     layers: int
     kv_heads: int
     head_dim: int
-    dtype_bytes: int
+    stored_bytes: int
+    """Of one number in the checkpoint."""
     window_tokens: int
     """The most that the model was made for."""
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype_bytes
 
     def served_context(self, wanted_tokens: int | None) -> int:
         """Return the context to serve, 8,192 if none is wanted and the window holds it. Raises ContextTooSmall."""
@@ -58,23 +53,33 @@ class ModelProfile:
     chunk_tokens: int | None
     """What this model reads best at a time; none if that was not measured."""
     geometry: Geometry
+    dtype: Dtype
+    """The format that the model is served in."""
     weights_bytes: int
+    """In memory, in that format."""
     gate: GateSettings
     calibration: Calibration
     fingerprint: str
-    """Equal for models that give the same completions; part of a journal's keys."""
+    """Equal for models, with their format, that give the same completions; part of a journal's keys."""
     brief_tasks: tuple[str, ...] = ()
     """Tasks at which its findings have no rationale."""
 
     @property
     def kv_bytes_per_token(self) -> int:
-        return self.geometry.kv_bytes_per_token
+        """Keys and values of one token in all layers."""
+        return 2 * self.geometry.layers * self.geometry.kv_heads * self.geometry.head_dim * self.dtype.bytes
 
 
 def load_profile(
-    directory: Path, entry: CatalogueEntry | None = None, *, context_tokens: int | None = None
+    directory: Path,
+    entry: CatalogueEntry | None = None,
+    *,
+    context_tokens: int | None = None,
+    dtype: DtypeName | None = None,
 ) -> ModelProfile:
     """Read a model directory. Without `entry`, the catalogue is asked for the name in the directory's manifest.
+
+    Without `dtype`, the model is served in the format that this machine computes.
 
     Raises ModelIncomplete, or ContextTooSmall if the window does not hold the context.
     """
@@ -84,6 +89,8 @@ def load_profile(
         entry = read_catalogue().get(manifest.name)
     geometry = read_geometry(directory)
     wanted = context_tokens or (entry.context_tokens if entry else None)
+    served = choose_dtype(dtype)
+    stored_bytes = sum(path.stat().st_size for path in weight_files(directory))
     known_name = entry.name if entry else manifest.name if manifest else None
     return ModelProfile(
         path=directory,
@@ -91,11 +98,12 @@ def load_profile(
         context_tokens=geometry.served_context(wanted),
         chunk_tokens=entry.chunk_tokens if entry else None,
         geometry=geometry,
-        weights_bytes=sum(path.stat().st_size for path in weight_files(directory)),
+        dtype=served,
+        weights_bytes=stored_bytes * served.bytes // geometry.stored_bytes,
         gate=entry.gate if entry else GateSettings(),
         calibration=entry.calibration if entry else Calibration(),
         brief_tasks=entry.brief_tasks if entry else (),
-        fingerprint=fingerprint(directory),
+        fingerprint=fingerprint(directory, served),
     )
 
 
@@ -112,17 +120,17 @@ def read_geometry(directory: Path) -> Geometry:
         layers=config.num_hidden_layers,
         kv_heads=config.num_key_value_heads or config.num_attention_heads,
         head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
-        dtype_bytes=_DTYPE_BYTES.get(dtype, 2),
+        stored_bytes=DTYPE_BYTES.get(dtype, 2),
         window_tokens=config.max_position_embeddings,
     )
 
 
-def fingerprint(directory: Path) -> str:
-    """Hash configuration, tokenizer, chat template and samples of the weights.
+def fingerprint(directory: Path, dtype: Dtype) -> str:
+    """Hash the format it is served in, configuration, tokenizer, chat template and samples of the weights.
 
     Samples, because reading gigabytes at every start would cost seconds; the manifest has the full checksums.
     """
-    digest = hashlib.sha256(b"model-1")
+    digest = hashlib.sha256(f"model-2\0{dtype.name}\0".encode())
     config: dict[str, Any] = json.loads((directory / "config.json").read_bytes())
     for note in ("transformers_version", "_name_or_path", "_model_name_or_path"):
         config.pop(note, None)

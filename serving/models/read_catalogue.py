@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import SettingInvalid, UnknownName
-from pipeline.gate_chunks import GateSettings
 from pipeline.tasks import TASKS
 
 CATALOGUE_FOLDER = Path(__file__).parent / "catalogue"

@@ -48,7 +48,11 @@ def place_vllm(
     free memory allows. Raises `OutOfMemory`.
     """
     devices = len(gpus())
-    options = {"model_path": str(profile.path), "context_tokens": profile.context_tokens}
+    options = {
+        "model_path": str(profile.path),
+        "context_tokens": profile.context_tokens,
+        "dtype": profile.dtype.name,
+    }
     if devices:
         return Placement(
             spec=EngineSpec(

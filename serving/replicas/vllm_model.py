@@ -36,6 +36,8 @@ class VllmSettings:
 
     model_path: str
     context_tokens: int
+    dtype: str
+    """As vLLM names it: bfloat16, float16 or float32."""
     on_gpu: bool
     kv_cache_bytes: int | None = None
     tensor_parallel: int = 1
@@ -205,7 +207,7 @@ def _tell_text(call: Call) -> Callable[[RequestOutput], None] | None:
 def _engine_args(settings: VllmSettings) -> dict[str, Any]:
     args: dict[str, Any] = {
         "model": settings.model_path,
-        "dtype": "bfloat16",
+        "dtype": settings.dtype,
         "max_model_len": settings.context_tokens,
         "enable_prefix_caching": True,
         "scheduling_policy": "priority",  # a call's priority counts: reduce before map

@@ -166,27 +166,25 @@ async def test_an_estimate_is_the_real_plan_and_keeps_nothing(rig: Rig) -> None:
     assert (await rig.client.get("/v1/jobs")).json()["data"] == []
 
 
-async def test_evidence_and_text_speak_code_points_or_utf16(rig: Rig) -> None:
-    text = "😀 The door 😀 is green. 𝒳"
-    job_id = await rig.submit(text=text)
-    start = text.index("door")
-    found = {
-        "quote": "door 😀 is",
-        "start": start,
-        "end": start + 9,
-        "alignment": "exact",
-        "chunk": 0,
-        "source": "text",
-    }
-    await rig.finish(await rig.claim(), result={"answer": "green", "evidence": [found], "conflicts": []})
-    [item] = (await rig.client.get(f"/v1/jobs/{job_id}/evidence")).json()["data"]
+async def test_offsets_of_evidence_and_text_count_code_points(rig: Rig) -> None:
+    """Through all documents as one text, an empty line between two, and through the quote's own file."""
+    first, second = "😀 Nothing is green here. 𝒳", "🚪 The door 😀 is green."
+    upload = {"file": ("a.txt", first.encode())}
+    sent = await rig.client.post("/v1/files", files=upload, data={"purpose": "user_data"})
+    job_id = await rig.submit(text=second, file_ids=[sent.json()["id"]])
+    whole = f"{first}\n\n{second}"
+    start = whole.index("door 😀 is")
+    found = {"quote": "door 😀 is", "start": start, "end": start + 9, "alignment": "exact", "chunk": 0}
+    other = {"quote": "lost", "start": None, "end": None, "alignment": "unlocated", "chunk": 0}
+    result = {"answer": "green", "evidence": [found], "conflicts": [{"answer": "red", "evidence": [other]}]}
+    await rig.finish(await rig.claim(), result=result)
+    item, lost = (await rig.client.get(f"/v1/jobs/{job_id}/evidence")).json()["data"]
     assert (item["n"], item["start"], item["end"], item["side"]) == (1, start, start + 9, "answer")
-    [wide] = (await rig.client.get(f"/v1/jobs/{job_id}/evidence?unit=utf16")).json()["data"]
-    units = text.encode("utf-16-le")
-    assert units[2 * wide["start"] : 2 * wide["end"]].decode("utf-16-le") == "door 😀 is"
-    asked = {"start": wide["start"], "end": wide["end"], "unit": "utf16"}
-    piece = (await rig.client.get(f"/v1/jobs/{job_id}/text", params=asked)).json()
-    assert (piece["text"], piece["start"], piece["total"]) == ("door 😀 is", wide["start"], len(units) // 2)
+    assert (item["document"], item["file_start"]) == ("text", second.index("door"))
+    assert (lost["n"], lost["side"], lost["answer"], lost["start"]) == (2, "conflict", "red", None)
+    for begin, end in ((start, start + 9), (0, 3), (20, 29), (26, 28), (27, 60), (28, 28)):
+        piece = (await rig.client.get(f"/v1/jobs/{job_id}/text", params={"start": begin, "end": end})).json()
+        assert (piece["text"], piece["total"]) == (whole[begin:end], len(whole))
 
 
 async def test_too_much_text_at_once_is_refused(rig: Rig) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 from typing import Any
 
+from serving.draw_flowchart import draw_flowchart
 from tests.api.rig import reader
 from tests.browser.conftest import OpenPage, ServeConsole
 
@@ -68,24 +69,21 @@ async def test_a_run_is_the_same_live_replayed_and_resumed(serve: ServeConsole, 
     assert seen["rows"] == [["Collapse 1", [2]], ["Reduce", [1]]]
 
 
-async def test_a_plan_is_drawn_and_what_cannot_be_drawn_is_shown_as_text(
-    serve: ServeConsole, open_page: OpenPage
-) -> None:
+async def test_a_plan_is_drawn_as_an_image_in_which_nothing_runs(serve: ServeConsole, open_page: OpenPage) -> None:
     page = await open_page((await serve(reader())).url)
-    drawn = await page.evaluate(
-        """async () => {
-            const { drawFlowchart } = await import("/flowchart.js");
-            const graph = "flowchart LR\\n  a --> b[split ×3] --> c\\n  a --> d --> c";
-            const spoken = "flowchart LR\\n  a -. too long .-> b[group] -- fits --> c\\n  b -. again .-> b\\n  a --> c";
-            return [graph, "sequenceDiagram\\n a->>b: hi", spoken].map((text) => {
-                const node = drawFlowchart(text, 600);
-                return [node.tagName, node.textContent, node.querySelectorAll(".flow-edge").length];
-            });
-        }"""
+    drawing = draw_flowchart("flowchart LR\n    a --> b[split ×3]").replace(
+        "</svg>", "<script>document.title = 'owned'</script><image href='https://example.com/x.png'/></svg>"
     )
-    assert drawn[0] == ["svg", "asplit ×3dc", 4]
-    assert drawn[1][0] == "PRE"
-    assert drawn[2] == ["svg", "too longfitsagainagroupc", 4]
+    await page.evaluate(
+        """async (graph_svg) => {
+            const { planView } = await import("/plan.js");
+            document.body.append(planView({ strategy: "mapreduce", graph_svg, chunks: 3 }));
+        }""",
+        drawing,
+    )
+    image = page.get_by_role("img", name="Stages: a to split ×3")
+    assert await image.evaluate("async (image) => (await image.decode(), image.naturalWidth)") > 100
+    assert await page.title() == "Longfold"
 
 
 async def test_what_was_read_differs_from_what_was_not_at_any_width(serve: ServeConsole, open_page: OpenPage) -> None:

@@ -7,12 +7,13 @@ import pytest
 from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.document import Document
 from pipeline.events import ChunkMapped, Event, Planned
-from pipeline.gate_chunks import GateSettings, gate_call
+from pipeline.gate_chunks import gate_call
 from pipeline.model import Completion, Stage
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import split_document
 from pipeline.tasks import load_task
 from pipeline.token_budget import TokenBudget

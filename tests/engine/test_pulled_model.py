@@ -28,7 +28,7 @@ def test_it_passes_every_check(model: Path) -> None:
 
 
 def test_its_geometry_is_that_of_the_original(model: Path) -> None:
-    profile = load_profile(model)
+    profile = load_profile(model, dtype="bfloat16")
     assert (profile.geometry.layers, profile.kv_bytes_per_token) == (30, 23_040)
     assert (profile.context_tokens, profile.chunk_tokens) == (8192, 1500)
 

@@ -12,13 +12,13 @@ import pytest
 from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch import Dispatcher
 from pipeline.document import Document
-from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal, JournaledDispatcher, RunHistory
 from pipeline.model import Call, Outcome, Stage
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.steps import RunPaused, StepOptions
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer

@@ -6,11 +6,11 @@ import pytest
 
 from pipeline.ask import ask
 from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.document import Document
 from pipeline.events import Event, Finished, Planned
-from pipeline.gate_chunks import GateSettings
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.strategies import STRATEGIES
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
+from serving.models.dtype import choose_dtype
 from serving.replicas.vllm_model import VllmModel, VllmSettings
 from tests.engine.conftest import Served
 
@@ -49,7 +50,10 @@ async def complete_one(served: Served, call: Call) -> Completion:
 
 def test_how_a_call_is_to_be_drawn_is_what_the_engine_is_told(model_path: Path) -> None:
     """Without an engine: the parameters are checked by vLLM's own class when they are made."""
-    model = VllmModel(VllmSettings(model_path=str(model_path), context_tokens=512, on_gpu=False, step_tokens=512))
+    settings = VllmSettings(
+        model_path=str(model_path), context_tokens=512, on_gpu=False, dtype="float32", step_tokens=512
+    )
+    model = VllmModel(settings)
     drawing = {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.05}
     penalties = {"presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.1}
     params = model.params(Sampling(max_output_tokens=5, **drawing, **penalties))  # type: ignore[arg-type]
@@ -59,12 +63,12 @@ def test_how_a_call_is_to_be_drawn_is_what_the_engine_is_told(model_path: Path) 
 
 
 async def test_choice_logprobs_are_the_models_own(served: Served) -> None:
-    """Against transformers in the same precision; bf16 kernels differ by about 0.1."""
+    """Against transformers in the same number format; kernels differ by about 0.1."""
     import torch
     from transformers import AutoModelForCausalLM
 
     completion = await complete_one(served, make_call(served, QUESTION, max_output_tokens=1, choices=(" Yes", " No")))
-    model = AutoModelForCausalLM.from_pretrained(served.model_path, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(served.model_path, dtype=getattr(torch, choose_dtype().name))
     ids = served.tokenizer.encode(QUESTION, add_special_tokens=False).ids
     with torch.no_grad():
         expected = torch.log_softmax(model(torch.tensor([ids])).logits[0, -1].float(), dim=-1)

@@ -9,10 +9,10 @@ import pytest
 
 from pipeline.ask import ask
 from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
-from pipeline.gate_chunks import GateSettings
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.token_budget import TokenBudget
 from pipeline.tokenizer import Tokenizer
 from serving import cluster

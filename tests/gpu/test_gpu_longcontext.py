@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from benchmarks.results_file import read_results
+from benchmarks.harness.results import read_results
 
 
 def test_both_ways_are_measured_with_the_gpus_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.journal import Journal, JournaledDispatcher
-from pipeline.run import Request
+from pipeline.request import Request
 from serving import cluster
 from tests.factories import fact_document, make_resources
 

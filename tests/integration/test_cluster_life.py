@@ -19,7 +19,7 @@ from serving.cluster_keeper import Served
 from serving.cluster_processes import processes
 from tests.integration.conftest import scripted_placement
 
-SERVED = Served(model_path="scripted", model_fingerprint="scripted-1", context_tokens=100)
+SERVED = Served(model_path="scripted", model_fingerprint="scripted-1", context_tokens=100, dtype="float32")
 
 ASK = """
 import asyncio, sys
@@ -58,7 +58,7 @@ def test_a_cluster_stays_is_joined_by_another_process_and_goes_without_a_trace(f
     with pytest.raises(SettingInvalid, match="longfold down"):
         cluster_keeper.up(
             scripted_placement(folder),
-            Served(model_path="other", model_fingerprint="other-1", context_tokens=100),
+            Served(model_path="other", model_fingerprint="other-1", context_tokens=100, dtype="float32"),
             folder=folder,
             report=told.append,
         )

@@ -11,27 +11,28 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.gate_chunks import GateSettings
 from pipeline.journal import Journal
 from pipeline.scripted_model import Script, ScriptedModel
 from pipeline.tokenizer import Tokenizer
 from serving import ask_command, compare_command, rehearse_edit
 from serving.cli import app
+from serving.models.dtype import Dtype
 from serving.models.model_profile import Geometry, ModelProfile
 from serving.session import OpenModel, Session, SpeedBook
 from serving.settings import Settings
 from tests.factories import fact_document, make_tokenizer, reading_script
 
 FACT = "The keeper's name is Anna Torv."
-GEOMETRY = Geometry(layers=2, kv_heads=2, head_dim=8, dtype_bytes=2, window_tokens=8192)
+GEOMETRY = Geometry(layers=2, kv_heads=2, head_dim=8, stored_bytes=2, window_tokens=8192)
 PROFILE = ModelProfile(
     path=Path("scripted"),
     name="scripted",
     context_tokens=8192,
     chunk_tokens=800,
     geometry=GEOMETRY,
+    dtype=Dtype(name="bfloat16", reason="scripted"),
     weights_bytes=0,
     gate=GateSettings(enabled=True, keep_margin=2.0, keep_at_least=2, clear_score=4.0),
     calibration=Calibration(),

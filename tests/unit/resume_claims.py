@@ -14,7 +14,7 @@ from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel
 from tests.factories import make_resources
 

@@ -16,7 +16,7 @@ from pipeline.document import Document
 from pipeline.errors import ContextTooSmall, InternalError
 from pipeline.events import CallEnded, ChunkMapped, Event, StageStarted, Warned
 from pipeline.model import Call, Stage
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies.chain_of_agents import ChainOfAgents, chain_orders
 from tests.factories import fact_document, make_resources, make_tokenizer

@@ -11,6 +11,7 @@ from pipeline.errors import ContextTooSmall, ModelIncomplete
 from serving.check_result import Status
 from serving.models.check_model import check_model
 from serving.models.convert_gguf import hf_name
+from serving.models.dtype import choose_dtype
 from serving.models.model_files import write_manifest
 from serving.models.model_profile import fingerprint, load_profile
 from serving.models.read_catalogue import read_catalogue
@@ -80,7 +81,7 @@ def test_a_context_beyond_the_window_is_refused(tmp_path: Path) -> None:
 
 def test_a_profile_tells_what_a_token_costs(tmp_path: Path) -> None:
     qwen = make_model(tmp_path, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2, hidden_size=1536)
-    assert load_profile(qwen).kv_bytes_per_token == 28_672
+    assert load_profile(qwen, dtype="bfloat16").kv_bytes_per_token == 28_672
 
 
 def test_a_model_of_the_catalogue_brings_its_fit(tmp_path: Path) -> None:
@@ -96,10 +97,20 @@ def test_a_model_of_the_catalogue_brings_its_fit(tmp_path: Path) -> None:
 
 def test_a_fingerprint_follows_the_content_not_the_place(tmp_path: Path) -> None:
     one, other = make_model(tmp_path / "one"), make_model(tmp_path / "other", transformers_version="9")
-    assert fingerprint(one) == fingerprint(other)
+    float32, bfloat16 = choose_dtype("float32"), choose_dtype("bfloat16")
+    assert fingerprint(one, float32) == fingerprint(other, float32)
+    assert fingerprint(one, float32) != fingerprint(one, bfloat16), "other roundings, other completions"
     make_safetensors(other / "model.safetensors", b"\1" * 64)
-    assert fingerprint(one) != fingerprint(other)
-    assert fingerprint(one) != fingerprint(make_model(tmp_path / "third", rope_theta=1.0))
+    assert fingerprint(one, float32) != fingerprint(other, float32)
+    assert fingerprint(one, float32) != fingerprint(make_model(tmp_path / "third", rope_theta=1.0), float32)
+
+
+def test_a_model_takes_the_memory_of_the_format_it_is_served_in(tmp_path: Path) -> None:
+    """A checkpoint in two bytes a number, on a processor that computes in four."""
+    make_model(tmp_path)
+    half, full = (load_profile(tmp_path, dtype=name) for name in ("bfloat16", "float32"))
+    assert full.weights_bytes == 2 * half.weights_bytes
+    assert full.kv_bytes_per_token == 2 * half.kv_bytes_per_token
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,25 @@ class Model:
     tokenizer = EveryFourCharacters()
 
 
-@pytest.mark.parametrize("speed", [1.0, 200.0])
+@pytest.mark.parametrize("speed", [31.0, 44.0, 70.0, 110.0, 200.0, 500.0])
 def test_a_slow_machine_reads_a_part_with_two_questions_in_it_and_says_so(speed: float) -> None:
     said: list[str] = []
     part = choose_part(Model(), bundled_document(), speed, said.append)  # type: ignore[arg-type]
+    assert part is not None
     tokens = EveryFourCharacters().count(part.text)
-    assert demo.FEWEST_TOKENS - 100 <= tokens < 2 * demo.FEWEST_TOKENS
     assert sum(question.stated in part.text for question in QUESTIONS) >= 2
+    assert tokens / speed <= demo.MAX_READING_SHARE * demo.MAX_S, "never planned for more than ten minutes"
+    assert tokens > 8192
     assert "make demo FULL=1" in said[0]
     assert f"{tokens:,}" in said[0]
+
+
+@pytest.mark.parametrize("speed", [0.5, 3.0, 25.0])
+def test_a_machine_that_cannot_read_more_than_a_context_says_what_to_do_instead(speed: float) -> None:
+    said: list[str] = []
+    assert choose_part(Model(), bundled_document(), speed, said.append) is None  # type: ignore[arg-type]
+    assert "LONGFOLD_MODEL=smollm2-135m make demo" in said[0]
+    assert "longfold doctor" in said[0]
 
 
 def test_a_fast_machine_reads_everything() -> None:

@@ -11,7 +11,7 @@ from pipeline.document import Document
 from pipeline.errors import EmptyDocument
 from pipeline.journal import Journal
 from pipeline.model import Usage
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from pipeline.scripted_model import ScriptedModel, seeded_script
 from serving.estimate import estimate
 from serving.models.model_profile import load_profile

@@ -11,7 +11,7 @@ from pipeline.events import CallEnded, Event, Planned, Split
 from pipeline.finding import Evidence
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import CallFailed, Stage, Usage
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.scripted_model import ScriptedModel
 from serving.jobs.event_records import EventRecorder, progress_record, progress_text
 from serving.jobs.job import NewEvent

@@ -16,7 +16,8 @@ from pipeline.errors import CallerError, DocumentTooLong, EmptyDocument, Interna
 from pipeline.events import CallEnded, Event, Finished, Planned, StageStarted
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies import STRATEGIES
 from serving.live_display import progress_line, progress_table

@@ -11,7 +11,7 @@ from pipeline.calibrate import Calibration
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document
 from pipeline.model import Call, Stage
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel
 from tests.factories import fact_document, make_resources, make_tokenizer
 

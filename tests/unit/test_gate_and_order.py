@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.document import Document
-from pipeline.gate_chunks import GateSettings, keep_chunks
+from pipeline.gate_chunks import keep_chunks
 from pipeline.rank_chunks import best_first, score_words
 from pipeline.split_document import split_document
 from tests.factories import fact_document, make_tokenizer

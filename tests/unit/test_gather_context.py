@@ -11,7 +11,7 @@ from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document
 from pipeline.gather_context import context_tokens, find_headings, gather_context
 from pipeline.model import Stage
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.scripted_model import ScriptedModel
 from pipeline.split_document import Chunk, split_document
 from tests.factories import fact_document, make_resources, make_tokenizer, reading_script

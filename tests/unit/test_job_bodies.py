@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from serving.api.job_bodies import JobBody, JobLimits, JobOptions, job_request
 from serving.jobs.work import pipeline_request
 

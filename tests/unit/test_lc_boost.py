@@ -16,7 +16,7 @@ from pipeline.document import Document
 from pipeline.errors import ContextTooSmall, InternalError
 from pipeline.events import CallEnded, ChunkMapped, Event, StageStarted
 from pipeline.model import Call
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.split_document import split_document
 from pipeline.strategies.lc_boost import LCBoost

@@ -17,7 +17,7 @@ from pipeline.document import Document
 from pipeline.errors import ContextTooSmall, InternalError
 from pipeline.events import CallEnded, ChunkMapped, Event, Provisional, StageStarted, Warned
 from pipeline.model import Call, Stage
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.split_document import split_document
 from pipeline.strategies.longagent import MOST_MERGES, LongAgent

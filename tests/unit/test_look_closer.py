@@ -14,7 +14,7 @@ from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.document import Document
 from pipeline.errors import InternalError
 from pipeline.model import Call, Stage
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel
 from pipeline.split_document import split_document
 from tests.factories import fact_document, make_resources, make_tokenizer

@@ -77,9 +77,11 @@ def test_version_1_writes_no_limit_as_a_huge_number(tmp_path: Path) -> None:
 
 
 def test_gpus_are_read_as_the_driver_reports_them() -> None:
-    first, second = parse_gpus("0, GPU-1a, NVIDIA H200, 143771, 143000\n1, MIG-x/7, NVIDIA GB10, [N/A], [N/A]\n")
+    reported = "0, GPU-1a, NVIDIA H200, 143771, 143000, 9.0\n1, MIG-x/7, NVIDIA GB10, [N/A], [N/A], [N/A]\n"
+    first, second = parse_gpus(reported)
     assert (first.uuid, first.name, first.free_bytes) == ("GPU-1a", "NVIDIA H200", 143000 * MIB)
     assert (second.uuid, second.memory_bytes) == ("MIG-x/7", 0)
+    assert (first.compute_capability, second.compute_capability) == (9.0, 0.0)
 
 
 def test_a_driver_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +118,7 @@ def test_the_doctor_mends_what_it_finds(tmp_path: Path) -> None:
 
 def test_the_doctor_predicts_how_many_contexts_fit(tmp_path: Path) -> None:
     results = run_doctor(cache_dir=tmp_path, model=make_model(tmp_path / "m"))
-    assert "KV cache" in {result.name for result in results}
+    assert {"KV cache", "number format"} <= {result.name for result in results}
 
 
 def test_the_worst_finding_decides() -> None:

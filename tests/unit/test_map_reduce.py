@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from pipeline.answer import Answer
 from pipeline.ask import ask, plan
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.errors import CallerError, ContextTooSmall, EmptyDocument, InternalError, QuestionTooLong
 from pipeline.events import CallEnded, ChunkMapped, Event, Finished, Planned, Provisional
-from pipeline.gate_chunks import GateSettings
 from pipeline.model import Call, Stage
-from pipeline.run import Limits, Request
+from pipeline.request import Limits, Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies.reference import read_heading
 from tests.factories import fact_document, make_resources, make_tokenizer, reading_script

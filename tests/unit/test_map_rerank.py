@@ -17,7 +17,8 @@ from pipeline.errors import InternalError
 from pipeline.events import ChunkMapped, Event
 from pipeline.finding import Finding
 from pipeline.model import Call
-from pipeline.run import Limits, Request, Resources
+from pipeline.request import Limits, Request
+from pipeline.run import Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel
 from pipeline.strategies.map_rerank import Scored, best_scored
 from tests.factories import fact_document, make_resources, make_tokenizer

@@ -18,7 +18,8 @@ from pipeline.errors import ContextTooSmall, DocumentTooLong, InternalError
 from pipeline.events import CallEnded, Event, StageStarted
 from pipeline.finding import Alignment
 from pipeline.model import Call, Stage
-from pipeline.run import Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies.truncate import Keep, kept_counts
 from tests.factories import fact_document, make_resources, make_tokenizer

@@ -19,7 +19,8 @@ from pipeline.events import ChunkMapped, Event, Provisional
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
-from pipeline.run import Limits, Request, Resources
+from pipeline.request import Limits, Request
+from pipeline.run import Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.strategies.refine import Update, apply_update
 from pipeline.tasks import load_task

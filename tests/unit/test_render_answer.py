@@ -10,13 +10,15 @@ import pytest
 from rich.console import Console
 
 from pipeline.answer import Answer, Coverage, FailedChunk
+from pipeline.answer_json import answer_record
 from pipeline.document import Document, Span
 from pipeline.events import CallEnded, ChunkGated, ChunkMapped, Event, Planned, Provisional, StageStarted, Warned
 from pipeline.finding import Alignment, Evidence, Finding
 from pipeline.model import CallFailed, Stage, Usage
-from pipeline.run import Plan
+from pipeline.plan import Plan
+from pipeline.words import duration
 from serving.live_display import PlainDisplay, TerminalDisplay, progress_line, progress_table
-from serving.render_answer import answer_lines, answer_record, duration, plan_lines, printable, usage_lines
+from serving.render_answer import answer_lines, plan_lines, printable, usage_lines
 from serving.run_progress import RunProgress
 
 DOCUMENT = Document.join(

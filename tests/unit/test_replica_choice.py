@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.calibrate import Calibration
+from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import OutOfMemory
-from pipeline.gate_chunks import GateSettings
+from serving.models.dtype import Dtype
 from serving.models.model_profile import Geometry, ModelProfile
 from serving.replicas.kv_cache import SHARE, USEFUL_TOKENS, fit_kv_cache
 from serving.replicas.router import choose, preferred
@@ -47,7 +47,8 @@ def profile(*, weights_bytes: int) -> ModelProfile:
         name="model",
         context_tokens=8192,
         chunk_tokens=None,
-        geometry=Geometry(layers=28, kv_heads=2, head_dim=128, dtype_bytes=2, window_tokens=32_768),
+        geometry=Geometry(layers=28, kv_heads=2, head_dim=128, stored_bytes=2, window_tokens=32_768),
+        dtype=Dtype(name="bfloat16", reason="given"),
         weights_bytes=weights_bytes,
         gate=GateSettings(),
         calibration=Calibration(),

@@ -12,7 +12,8 @@ from openai.types.responses import ResponseStreamEvent
 
 from serving.api.openai_shapes import ChatResult, answer_text, chat_result, response_object
 from serving.api.response_events import ResponseEvents
-from serving.jobs.job import DocumentRef, EventRecord, Job, JobRequest, JobState, Lane
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import EventRecord, Job, JobRequest, JobState, Lane
 
 DOCUMENT = DocumentRef(text_sha256="ab", name="a.txt", file_id="file-1", characters=100, tokens=30)
 EVIDENCE = [{"n": 1, "file_id": "file-1", "document": "a.txt", "quote": "q", "start": 3, "end": 4}]

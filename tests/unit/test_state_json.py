@@ -14,7 +14,7 @@ from pipeline.begin_run import Run, begin_run
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import StateInvalid
 from pipeline.finding import Alignment, Evidence, Finding, Findings
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.running_notes import Notes
 from pipeline.scripted_model import ScriptedModel, seeded_script
 from pipeline.state_json import parts, read_state, write_state
@@ -109,7 +109,7 @@ EMPTY: dict[type, Any] = {
 @given(STATE)
 def test_a_state_written_by_hand_reads_back_with_all_that_a_person_can_state(state: Any) -> None:
     """Against an empty state, so that nothing is taken from it."""
-    read = read_state(write_state(state, RUN.tokenizer), EMPTY[type(state)], RUN)
+    read = read_state(write_state(state, RUN.tokenizer), EMPTY[type(state)], RUN.state_context)
     assert write_state(read, RUN.tokenizer) == write_state(state, RUN.tokenizer)
     assert [type(part) for part in parts(read)] == [type(part) for part in parts(state)]
     for part in parts(read):
@@ -124,7 +124,7 @@ def test_a_state_written_by_hand_reads_back_with_all_that_a_person_can_state(sta
 @given(state=STATE, space=st.sampled_from([None, 0, 2]))
 def test_a_state_read_against_itself_is_itself_with_what_no_person_states(state: Any, space: int | None) -> None:
     text = json.dumps(json.loads(write_state(state, RUN.tokenizer)), indent=space)
-    assert read_state(text, state, RUN) == state
+    assert read_state(text, state, RUN.state_context) == state
 
 
 @settings(max_examples=60, deadline=None)
@@ -133,7 +133,7 @@ def test_only_the_changed_finding_is_judged_anew(findings: list[Finding]) -> Non
     original = Findings(findings=tuple(findings))
     state = json.loads(write_state(original, RUN.tokenizer))
     state["findings"][0]["answer"] += " indeed"
-    read = read_state(json.dumps(state), original, RUN)
+    read = read_state(json.dumps(state), original, RUN.state_context)
     assert read.findings[1:] == original.findings[1:]
     changed = read.findings[0]
     assert [quote.quote for quote in changed.evidence] == [quote.quote for quote in findings[0].evidence]
@@ -150,12 +150,12 @@ def test_only_the_changed_finding_is_judged_anew(findings: list[Finding]) -> Non
 def test_whatever_else_is_written_is_refused_as_it_should_be(value: Any) -> None:
     for state in EMPTY.values():
         with pytest.raises(StateInvalid, match="the state"):
-            read_state(json.dumps(value), state, RUN)
+            read_state(json.dumps(value), state, RUN.state_context)
 
 
 def test_a_quote_that_stands_in_another_chunk_than_it_says_is_found_there() -> None:
     text = '{"findings": [{"answer": "9", "evidence": [{"quote": "Fact number 9 is this one.", "chunk_index": 0}]}]}'
-    read = read_state(text, EMPTY[Findings], RUN)
+    read = read_state(text, EMPTY[Findings], RUN.state_context)
     [found] = read.findings[0].evidence
     assert found.chunk_index == read.findings[0].chunk_indices[0] > 0
 
@@ -164,4 +164,4 @@ def test_an_answer_to_a_choice_is_one_of_its_letters() -> None:
     request = replace(RUN.request, choices=("red", "blue"))
     text = '{"findings": [{"answer": "red", "chunk_indices": [0]}]}'
     with pytest.raises(StateInvalid, match=r"findings\[0\]\.answer is none of the options A, B"):
-        read_state(text, EMPTY[Findings], replace(RUN, request=request))
+        read_state(text, EMPTY[Findings], replace(RUN, request=request).state_context)

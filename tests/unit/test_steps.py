@@ -19,7 +19,7 @@ from pipeline.errors import OutOfDisk, StateInvalid, TooManySteps, UnknownName
 from pipeline.finding import Findings
 from pipeline.journal import Journal, JournaledDispatcher, RunHistory
 from pipeline.model import Stage
-from pipeline.run import Request
+from pipeline.request import Request
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.steps import Checkpoint, RunPaused, StepOptions
 from pipeline.strategies import STRATEGIES, find_strategy

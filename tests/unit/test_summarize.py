@@ -18,7 +18,8 @@ from pipeline.errors import CallerError, CollapseStalled, InternalError
 from pipeline.events import ChunkMapped, Event
 from pipeline.journal import Journal, JournaledDispatcher
 from pipeline.model import Call, Stage
-from pipeline.run import Limits, Request, Resources
+from pipeline.request import Limits, Request
+from pipeline.run import Resources
 from pipeline.scripted_model import Reply, Script, ScriptedModel, seeded_script
 from pipeline.updates_view import LANGGRAPH, updates
 from tests.factories import make_resources, make_tokenizer

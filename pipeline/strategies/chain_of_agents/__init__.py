@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, Conclusion, conclude_from_one
 from pipeline.begin_run import Run, begin_run
 from pipeline.complete_parsed import complete_one
 from pipeline.document import Document
@@ -24,9 +24,10 @@ from pipeline.errors import MalformedOutput
 from pipeline.events import StageStarted
 from pipeline.finding import Finding, Findings
 from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
+from pipeline.plan import Plan
 from pipeline.prompt import PromptTemplate, chat_prompt
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
-from pipeline.run import Plan, Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.running_notes import REPAIRS, NoteKeeper, Notes, cut_text
 from pipeline.split_document import NO_CHUNK
 from pipeline.strategies.chain_of_agents.hand_on_notes import (

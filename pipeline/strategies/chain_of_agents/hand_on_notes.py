@@ -93,7 +93,7 @@ class Meeting:
         step, came, settled = self._steps[place], self._came[place], self._settled[place]
         came[path] = unit
         if len(came) == self._paths:
-            units = self._run.steps.close(step, Units(paths=tuple(came[each] for each in sorted(came))), self._run)
+            units = self._run.steps.close(step, Units(paths=tuple(came[each] for each in sorted(came))))
             if len(units.paths) != self._paths:
                 raise StateInvalid(f"the state.paths: {self._paths} are expected, there are {len(units.paths)}.")
             settled.set_result(units)

@@ -13,16 +13,17 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, Conclusion, conclude_from_one
 from pipeline.begin_run import Run, begin_run
 from pipeline.document import Document
 from pipeline.events import StageStarted
 from pipeline.finding import ChunkIndex, Evidence, Finding
 from pipeline.model import CallFailed, Stage
+from pipeline.plan import Plan
 from pipeline.prompt import PromptTemplate
 from pipeline.rank_chunks import best_first, score_words
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude_from_one
-from pipeline.run import Plan, Request, Resources
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.running_notes import NoteKeeper, Notes, condense_notes, cut_text
 from pipeline.strategies.lc_boost.step_through_chunks import (
     EVERYTHING,

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, Conclusion, conclude, conclude_from_one
 from pipeline.begin_run import Run, begin_run
 from pipeline.document import Document
 from pipeline.events import StageStarted
 from pipeline.finding import Finding
 from pipeline.model import CallFailed, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion, conclude, conclude_from_one
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.strategies.longagent.ask_members import (
     ask_members,
     instruction_tokens,

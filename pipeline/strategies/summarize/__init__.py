@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.answer import Answer
+from pipeline.answer import NOTHING, Answer, Conclusion
 from pipeline.begin_run import Run, begin_run
-from pipeline.collapse_findings import MOST_EVIDENCE, spread_evidence
 from pipeline.complete_parsed import complete_one
 from pipeline.document import Document, Span
 from pipeline.errors import CallerError
 from pipeline.events import StageStarted
 from pipeline.finding import Finding
 from pipeline.group_neighbours import worst_passes
+from pipeline.locate_evidence import MOST_EVIDENCE, spread_evidence
 from pipeline.map_chunks import map_call, read_finding
 from pipeline.map_every_chunk import map_every_chunk
 from pipeline.model import Call, CallFailed, Stage
-from pipeline.reduce_findings import NOTHING, Conclusion
-from pipeline.run import Plan, Request, Resources
+from pipeline.plan import Plan
+from pipeline.request import Request
+from pipeline.run import Resources
 from pipeline.split_document import NO_CHUNK
 from pipeline.strategies.direct import GRAPH as DIRECT_GRAPH
 from pipeline.strategies.direct import answer_in_one_call, excess_tokens, plan_one_call, whole_call, whole_document

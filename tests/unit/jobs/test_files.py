@@ -18,8 +18,8 @@ from pipeline.document import Document
 from pipeline.errors import DocumentUnreadable, EmptyDocument, InternalError, OutOfDisk, UploadTooLarge
 from serving.jobs import receive_upload
 from serving.jobs.database import Database
+from serving.jobs.document_ref import DocumentRef
 from serving.jobs.file_store import FileStore, StoredFile
-from serving.jobs.job import DocumentRef
 from serving.jobs.job_store import JobStore
 from serving.jobs.parse_file import ParseLimits
 from serving.jobs.stored_text import COUNTED_CHARS, INDEX_STEP_CHARS, estimate_tokens, read_span, write_text

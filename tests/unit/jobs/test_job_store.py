@@ -12,9 +12,11 @@ from pipeline.errors import IdempotencyMismatch, Overloaded, WrongState
 from pipeline.steps import Checkpoint
 from serving.jobs import job_store
 from serving.jobs.database import Database
-from serving.jobs.job import NEXT, TERMINAL, Claim, DocumentRef, Job, JobRequest, JobState, Lane, NewEvent, StepEdit
-from serving.jobs.job_rows import request_from, to_json
+from serving.jobs.document_ref import DocumentRef
+from serving.jobs.job import NEXT, TERMINAL, Claim, Job, JobRequest, JobState, Lane, NewEvent, StepEdit
+from serving.jobs.job_rows import request_from
 from serving.jobs.job_store import ATTACH_S, JobStore, LeaseWatch
+from serving.jobs.json_columns import to_json
 from serving.jobs.schema import jobs
 from tests.unit.jobs.factories import OWNER, Clock, claim, kinds, new_job, state_of, submit
 
