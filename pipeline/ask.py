@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.answer import Answer
-from pipeline.document import Document
+from pipeline.documents.document import Document
 from pipeline.errors import CallerError, EmptyDocument, LongfoldError
-from pipeline.events import Finished, Planned
-from pipeline.plan import Plan
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.steps import RunPaused
+from pipeline.findings.answer import Answer
+from pipeline.run.checkpoints import RunPaused
+from pipeline.run.events import Finished, Planned
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 from pipeline.strategies import check_step, find_strategy
 
 

@@ -1,6 +1,6 @@
 """`python -m serving` is the command `longfold`."""
 
-from serving.cli import main
+from serving.cli.main import main
 
 if __name__ == "__main__":
     main()

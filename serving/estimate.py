@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.document import Document
-    from pipeline.plan import Plan
-    from pipeline.request import Request
+    from pipeline.documents.document import Document
+    from pipeline.run.plan import Plan
+    from pipeline.run.request import Request
     from serving.session import OpenModel
 
 

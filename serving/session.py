@@ -18,29 +18,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import ask as front_door
-from pipeline.answer import Answer
 from pipeline.dispatch import Dispatcher
-from pipeline.document import Document
+from pipeline.dispatch.journal import Journal, JournaledDispatcher
+from pipeline.documents.document import Document
 from pipeline.errors import SettingInvalid
-from pipeline.events import Event
-from pipeline.journal import Journal, JournaledDispatcher
-from pipeline.model import Call, Outcome
-from pipeline.plan import Plan
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.steps import StepOptions
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
-from serving import cluster_keeper
+from pipeline.findings.answer import Answer
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.model import Call, Outcome
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.run.checkpoints import StepOptions
+from pipeline.run.events import Event
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.state import RunProgress
+from pipeline.run.strategy import Resources
+from serving.cluster import daemon
 from serving.machine import machine_name
-from serving.models.model_profile import ModelProfile, load_profile
-from serving.models.pull_model import pull_model
-from serving.models.read_catalogue import default_model, read_catalogue
-from serving.run_progress import RunProgress
+from serving.models.catalogue import default_model, read_catalogue
+from serving.models.profile import ModelProfile, load_profile
+from serving.models.pull import pull_model
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second
-    from serving.cluster import Cluster
+    from serving.cluster.ray_cluster import Cluster
     from serving.replicas.placement import Placement
 
 Report = Callable[[str], None]
@@ -154,7 +154,7 @@ def open_session(settings: Settings, model: OpenModel, report: Report) -> Iterat
 
 def bring_model(settings: Settings, report: Report) -> OpenModel:
     """The model that the settings name, pulled if need be; without a name the one that is up, else the default."""
-    up = cluster_keeper.find(cluster_folder(settings))
+    up = daemon.find(cluster_folder(settings))
     if not settings.model and not settings.ray_address and up is not None:
         return OpenModel(load_profile(Path(up.model_path), context_tokens=up.context_tokens, dtype=up.dtype))
     path = pull_model(settings.model or default_model(), cache_dir=settings.cache_dir, report=report)
@@ -211,7 +211,7 @@ def _reach_cluster(settings: Settings, profile: ModelProfile, report: Report) ->
         finally:
             running.stop()
         return
-    from serving import cluster
+    from serving.cluster import ray_cluster as cluster
 
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
         placement = place_model(settings, profile)
@@ -225,19 +225,19 @@ def _reach_cluster(settings: Settings, profile: ModelProfile, report: Report) ->
 def _join_cluster(settings: Settings, profile: ModelProfile, report: Report) -> Cluster | None:
     """The cluster that was named, or the one that is up if it serves this model in this way."""
     if settings.ray_address:
-        from serving import cluster
+        from serving.cluster import ray_cluster as cluster
 
         report(f"joining the cluster at {settings.ray_address}")
         return cluster.join(settings.ray_address, auth=settings.ray_auth)
     folder = cluster_folder(settings)
-    up = cluster_keeper.find(folder)
+    up = daemon.find(folder)
     if up is None:
         return None
     if up.model_fingerprint != profile.fingerprint or up.context_tokens != profile.context_tokens:
         report(f"the cluster that is up serves {Path(up.model_path).name}; starting another")
         return None
     report("joining the cluster that is up")
-    return cluster_keeper.join(up, folder)
+    return daemon.join(up, folder)
 
 
 @dataclass(slots=True)

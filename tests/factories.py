@@ -9,19 +9,19 @@ from functools import cache
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from pipeline.calibrate import Calibration, GateSettings
-from pipeline.collapse_findings import Collapse
 from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.document import Document, Span
-from pipeline.events import Event
-from pipeline.finding import Alignment, Evidence, Finding
-from pipeline.model import Call, EncodedPrompt, Sampling, Stage
-from pipeline.run import Resources
-from pipeline.scripted_model import Reply, Script, ScriptedModel
+from pipeline.documents.document import Document, Span
+from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.findings.finding import Alignment, Evidence, Finding
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.model import Call, EncodedPrompt, Sampling, Stage
+from pipeline.llm.scripted import Reply, Script, ScriptedModel
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.mapreduce.collapse import Collapse
+from pipeline.run.events import Event
+from pipeline.run.strategy import Resources
 from pipeline.tasks import load_task
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
 
 CONTROL = ("<|im_start|>", "<|im_end|>", "<think>")
 CHATML = (

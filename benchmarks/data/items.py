@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.document import Span
+from pipeline.documents.document import Span
 
 Kind = Literal["lookup", "absent", "two_hop", "conflict", "aggregation"]
 KINDS: tuple[Kind, ...] = ("lookup", "two_hop", "conflict", "aggregation", "absent")

@@ -14,7 +14,7 @@ from benchmarks.data.names import Inventor, Value
 from benchmarks.data.patterns import normalise
 from benchmarks.data.plant import Plant
 from benchmarks.data.question_set import weave
-from pipeline.document import Span
+from pipeline.documents.document import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from benchmarks.data.names import ChineseInventor, Inventor
 from benchmarks.data.patterns import normalise
 from benchmarks.data.plant import Plant, PlantedQuestion, plant
 from benchmarks.data.real_questions import RealQuestion, answerable
-from pipeline.document import Span
+from pipeline.documents.document import Span
 from pipeline.errors import UnknownName
 
 MIX: tuple[str, ...] = (

@@ -8,7 +8,7 @@ from typing import Literal
 
 from benchmarks.data.items import BenchItem
 from benchmarks.data.patterns import holds, normalise
-from pipeline.document import Span
+from pipeline.documents.document import Span
 
 Verdict = Literal["right", "wrong", "abstained"]
 

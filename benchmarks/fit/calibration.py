@@ -10,7 +10,7 @@ from benchmarks.data.items import document_of
 from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import auroc, calibration_error, fit_logistic
 from benchmarks.harness.variants import COLLECT
-from pipeline.calibrate import Calibration, Weights
+from pipeline.findings.confidence import Calibration, Weights
 
 
 def fit_calibration(findings: Sequence[Row], calibration: Calibration) -> Weights | None:

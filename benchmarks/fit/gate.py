@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from benchmarks.data.items import document_of
 from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import auc
-from pipeline.calibrate import GateSettings
-from pipeline.gate_chunks import keep_chunks, relevance
+from pipeline.findings.confidence import GateSettings
+from pipeline.mapreduce.gate import keep_chunks, relevance
 
 RECALL = 0.995
 MARGIN_STEP = 0.25

@@ -12,10 +12,10 @@ from benchmarks.harness.measure import MeasuredRun, measure_run, quoted_spans
 from benchmarks.harness.progress_bar import show_progress
 from benchmarks.harness.suite import Bench, take_turns, task_name
 from benchmarks.harness.variants import Variant
-from pipeline.document import Document
-from pipeline.finding import Evidence, Finding
-from pipeline.request import Request
-from pipeline.run import Resources
+from pipeline.documents.document import Document
+from pipeline.findings.finding import Evidence, Finding
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 
 
 async def ask_everything(bench: Bench, resources: Resources, variants: Sequence[Variant]) -> None:

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
 from benchmarks.harness.suite import Bench
-from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.dispatch import Dispatcher
-from pipeline.document import Document, Span
+from pipeline.documents.document import Document, Span
 from pipeline.errors import LongfoldError
-from pipeline.events import CallEnded, ChunkMapped, Event, Planned, Provisional
-from pipeline.finding import Evidence, Finding
-from pipeline.model import Call, CallFailed, Completion, Outcome, Usage
-from pipeline.request import Request
-from pipeline.run import Resources
+from pipeline.findings.answer import Answer
+from pipeline.findings.finding import Evidence, Finding
+from pipeline.llm.model import Call, CallFailed, Completion, Outcome, Usage
+from pipeline.run.events import CallEnded, ChunkMapped, Event, Planned, Provisional
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

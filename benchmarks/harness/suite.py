@@ -11,7 +11,7 @@ from benchmarks.data.items import BenchDocument, BenchItem
 from benchmarks.data.question_set import MIX, make_documents
 from benchmarks.harness.results import ResultsFile, Row
 from benchmarks.systems.model import BenchModel, Served
-from pipeline.tokenizer import Tokenizer
+from pipeline.llm.tokenizer import Tokenizer
 
 Way = TypeVar("Way")
 

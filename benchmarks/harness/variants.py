@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline.calibrate import Calibration
 from pipeline.errors import UnknownName
-from pipeline.run import Resources
+from pipeline.findings.confidence import Calibration
+from pipeline.run.strategy import Resources
 
 SMALLEST_CHUNK_TOKENS = 256
 

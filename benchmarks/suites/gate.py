@@ -26,16 +26,16 @@ from benchmarks.harness.statistics import mean_estimate, wilson_low
 from benchmarks.harness.suite import Bench, Options, Suite, task_name
 from benchmarks.report.charts import Bar, BarPanel, draw_bars
 from benchmarks.systems.model import Served
-from pipeline.begin_run import choose_task
-from pipeline.calibrate import GateSettings
-from pipeline.complete_parsed import yes_score
-from pipeline.document import Document, Span
-from pipeline.gate_chunks import gate_call, keep_chunks
-from pipeline.map_chunks import map_call
-from pipeline.model import Call, CallFailed, Completion, Outcome
-from pipeline.rank_chunks import score_words
-from pipeline.request import Request
-from pipeline.split_document import Chunk, split_document
+from pipeline.chunks.rank import score_words
+from pipeline.chunks.split import Chunk, split_document
+from pipeline.documents.document import Document, Span
+from pipeline.findings.confidence import GateSettings
+from pipeline.llm.complete import yes_score
+from pipeline.llm.model import Call, CallFailed, Completion, Outcome
+from pipeline.mapreduce.gate import gate_call, keep_chunks
+from pipeline.mapreduce.map import map_call
+from pipeline.run.request import Request
+from pipeline.run.run import choose_task
 from pipeline.tasks import load_task
 
 

@@ -226,7 +226,7 @@ async def _measure_upload(
     await upload(client, _MIB)
     await asyncio.sleep(0.5)
     used = cpu_meter(service.pid)
-    with watch_memory(service.pid, "serving.jobs.parse_file") as memory:
+    with watch_memory(service.pid, "serving.storage.parse_file") as memory:
         await asyncio.sleep(0.5)
         began = time.monotonic()
         stored, sent = await upload(client, sizes.upload_bytes)

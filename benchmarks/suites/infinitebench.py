@@ -25,10 +25,10 @@ from benchmarks.infinitebench.records import HUB_DATASET, Record, count_records,
 from benchmarks.infinitebench.summary import score_row, summary_lines, task_label
 from benchmarks.infinitebench.tasks import GENERATED, INF_TASKS, SCORERS, InfTask, find_task
 from benchmarks.report.charts import Bar, BarPanel, draw_bars
-from pipeline.document import Document
+from pipeline.documents.document import Document
 from pipeline.errors import CallerError
-from pipeline.request import Request
-from pipeline.run import Resources
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 
 ANSWER_HEADING = "Answer: "
 """An answer is scored as if it stood under the heading that post-processing looks for."""

@@ -30,12 +30,12 @@ from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.report.longcontext import draw_longcontext, report_longcontext, tokens_per_s
 from benchmarks.systems.native import kv_cache_bytes, memory_for_engine_bytes, native_calls, refuse, window_for
 from benchmarks.systems.random_model import RANDOM_WEIGHTS, stretch, with_random_weights
-from pipeline.document import Document
+from pipeline.documents.document import Document
 from pipeline.errors import CallerError, UnknownName
-from pipeline.model import Usage
-from pipeline.request import Request
-from pipeline.run import Resources
-from serving.models.model_profile import ModelProfile
+from pipeline.llm.model import Usage
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
+from serving.models.profile import ModelProfile
 from serving.replicas.kv_cache import fit_kv_cache
 from serving.session import place_model
 
@@ -208,21 +208,21 @@ async def _ask_longfold(
 
 
 async def _replica_pids() -> list[int]:
-    from serving import cluster
+    from serving.cluster import ray_cluster
 
-    return [int(status.stats["pid"]) for status in await asyncio.to_thread(cluster.replica_statuses)]
+    return [int(status.stats["pid"]) for status in await asyncio.to_thread(ray_cluster.replica_statuses)]
 
 
 @asynccontextmanager
 async def _watch_kv() -> AsyncIterator[list[float]]:
     """The share of the KV cache that running calls hold, sampled: of the replica that holds most."""
-    from serving import cluster
+    from serving.cluster import ray_cluster
 
     samples: list[float] = []
 
     async def sample() -> None:
         while True:
-            statuses = await asyncio.to_thread(cluster.replica_statuses)
+            statuses = await asyncio.to_thread(ray_cluster.replica_statuses)
             samples.append(
                 max((status.stats["progress"]["kv_usage"] for status in statuses if status.stats), default=0)
             )

@@ -18,9 +18,9 @@ from benchmarks.harness.results import Row
 from benchmarks.harness.statistics import mean_estimate
 from benchmarks.harness.suite import Bench, Options, Suite, take_turns
 from benchmarks.report.charts import Grid, draw_grids
-from pipeline.document import Document
-from pipeline.request import Request
-from pipeline.run import Resources
+from pipeline.documents.document import Document
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 
 
 async def run(bench: Bench) -> None:

@@ -25,8 +25,8 @@ from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from benchmarks.systems.model import Served
 from pipeline.errors import CallerError
-from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage
-from pipeline.tokenizer import Tokenizer
+from pipeline.llm.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage
+from pipeline.llm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from benchmarks.systems.engine_process import BareTiming, EngineProcess

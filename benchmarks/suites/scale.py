@@ -32,13 +32,13 @@ from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.report.scale import TAIL_SHARE, draw_scale, report_scale
 from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
 from pipeline.ask import ask
+from pipeline.chunks.split import encode_sentences, split_document
 from pipeline.dispatch import Dispatcher
-from pipeline.document import Document
+from pipeline.documents.document import Document
 from pipeline.errors import CallerError
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.scripted_model import seeded_script
-from pipeline.split_document import encode_sentences, split_document
+from pipeline.llm.scripted import seeded_script
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 
 if TYPE_CHECKING:  # importing Ray takes a second
     from benchmarks.systems.simulated_replicas import RayShare, SimulatedReplicas

@@ -15,11 +15,11 @@ from benchmarks.harness.statistics import spread
 from benchmarks.harness.suite import Bench, Options, Suite, task_name
 from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from benchmarks.systems.model import Served
-from pipeline.answer import Answer
 from pipeline.ask import ask
-from pipeline.document import Document
-from pipeline.events import Event, Provisional
-from pipeline.request import Request
+from pipeline.documents.document import Document
+from pipeline.findings.answer import Answer
+from pipeline.run.events import Event, Provisional
+from pipeline.run.request import Request
 
 
 async def run(bench: Bench) -> None:

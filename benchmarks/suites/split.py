@@ -13,9 +13,9 @@ from benchmarks.harness.results import Row, made_by
 from benchmarks.harness.statistics import growth_exponent, spread
 from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.report.charts import BarPanel, draw_bars, median_bar
-from pipeline.document import Document
-from pipeline.split_document import encode_sentences, split_document
-from pipeline.tokenizer import Tokenizer
+from pipeline.chunks.split import encode_sentences, split_document
+from pipeline.documents.document import Document
+from pipeline.llm.tokenizer import Tokenizer
 
 SIZES_TOKENS = (100_000, 300_000, 1_000_000)
 QUICK_SIZES_TOKENS = (30_000, 100_000, 300_000)

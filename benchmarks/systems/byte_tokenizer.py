@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
-from pipeline.tokenizer import Tokenizer
+from pipeline.llm.tokenizer import Tokenizer
 
 CONTROL = ("<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (

@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 
 from benchmarks.systems.vllm_alone import BareEngine, WatchedCompletion, WatchedEngine
 from pipeline.errors import ReplicaUnavailable
-from pipeline.model import Call, Usage
+from pipeline.llm.model import Call, Usage
 from serving.replicas.placement import Placement
-from serving.replicas.vllm_model import VllmSettings
+from serving.replicas.vllm_engine import VllmSettings
 
 Result = TypeVar("Result")
 Work = Callable[[Sequence[Call]], Result]

@@ -21,7 +21,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
 from benchmarks.data.score import ABSENT
-from pipeline.group_neighbours import greedy_groups
+from pipeline.strategies.shared.grouping import greedy_groups
 
 TOKEN_MAX = 1000
 """Of the recipe: notes that take more are collapsed. It counts the notes, not the prompt around them."""

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.systems.byte_tokenizer import byte_tokenizer
 from benchmarks.systems.random_model import RANDOM, make_random_model, with_random_weights
-from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
+from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.errors import CallerError
-from pipeline.journal import Journal, JournaledDispatcher
-from pipeline.run import Resources
-from pipeline.scripted_model import ScriptedModel, seeded_script
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
+from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.scripted import ScriptedModel, seeded_script
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.run.strategy import Resources
 from serving.session import OpenModel, bring_model, open_session, place_model
 from serving.settings import Settings
 
@@ -150,10 +150,10 @@ def _dispatcher(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Iter
 @contextmanager
 def _own_cluster(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Iterator[Dispatcher]:
     from pipeline.dispatch.ray_tasks import RayTaskDispatcher
-    from serving import cluster
+    from serving.cluster import ray_cluster
 
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
-        running = cluster.start(
+        running = ray_cluster.start(
             model.place(kv_cache_bytes), folder=Path(folder), report=say, auth=model.settings.ray_auth
         )
         try:

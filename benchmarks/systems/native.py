@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.data.items import BenchDocument
-from pipeline.chat import chat_call
 from pipeline.errors import ContextTooSmall, OutOfMemory
-from pipeline.model import Call
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.chat import chat_call
+from pipeline.llm.model import Call
+from pipeline.llm.tokenizer import Tokenizer
 from serving.machine import free_memory_bytes, gpus
-from serving.models.model_profile import ModelProfile
+from serving.models.profile import ModelProfile
 from serving.replicas.kv_cache import fit_kv_cache
 
 OUTPUT_TOKENS = 64

@@ -17,11 +17,11 @@ import openai
 from benchmarks.data.items import BenchDocument
 from benchmarks.data.score import ABSENT
 from benchmarks.systems.gateway_client import check
-from pipeline.document import Document
+from pipeline.chunks.split import split_document
+from pipeline.documents.document import Document
 from pipeline.errors import InternalError, SettingInvalid
-from pipeline.model import Usage
-from pipeline.split_document import split_document
-from pipeline.tokenizer import Tokenizer
+from pipeline.llm.model import Usage
+from pipeline.llm.tokenizer import Tokenizer
 
 OUTPUT_TOKENS = 512
 """Of a peer's call at most; neither peer has a limit of its own, and a small model may go on until the context ends."""

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.systems.byte_tokenizer import CHAT_TEMPLATE, CONTROL, byte_tokenizer_json
-from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import UnknownName
+from pipeline.findings.confidence import Calibration, GateSettings
 from serving.models.dtype import DtypeName, choose_dtype
-from serving.models.model_profile import ModelProfile, read_geometry
+from serving.models.profile import ModelProfile, read_geometry
 
 if TYPE_CHECKING:
     from serving.replicas.placement import Placement

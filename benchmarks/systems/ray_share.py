@@ -21,8 +21,8 @@ from benchmarks.systems.simulated_replicas import RayShare, SimulatedDispatcher,
 from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
 from pipeline.errors import InternalError
-from pipeline.model import Call, CallFailed, EncodedPrompt, Sampling, Stage
-from pipeline.scripted_model import seeded_script
+from pipeline.llm.model import Call, CallFailed, EncodedPrompt, Sampling, Stage
+from pipeline.llm.scripted import seeded_script
 from serving.session import Report
 from serving.settings import Settings
 
@@ -110,14 +110,14 @@ def _without_ray_s(calls: Sequence[Call], batching: Batching) -> float:
 
 @contextmanager
 def _scripted_cluster(settings: Settings, report: Report) -> Iterator[Callable[[Batching], Dispatcher]]:
-    from serving import cluster
+    from serving.cluster import ray_cluster
     from serving.replicas.engine import EngineSpec
     from serving.replicas.placement import Placement, common_environment
 
-    spec = EngineSpec(engine="scripted", options={"script": "pipeline.scripted_model:seeded_script"})
+    spec = EngineSpec(engine="scripted", options={"script": "pipeline.llm.scripted:seeded_script"})
     placement = Placement(spec=spec, environment=common_environment())
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
-        running = cluster.start(placement, folder=Path(folder), report=report, auth=settings.ray_auth)
+        running = ray_cluster.start(placement, folder=Path(folder), report=report, auth=settings.ray_auth)
         try:
             yield lambda batching: RayTaskDispatcher(running.replica_address, batching=batching)
         finally:

@@ -21,17 +21,17 @@ from benchmarks.systems.byte_tokenizer import CHAT_TEMPLATE, CONTROL, byte_token
 from benchmarks.systems.gateway import GatewayProcess, run_gateway
 from benchmarks.systems.model import SCRIPTED
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.journal import Journal
-from pipeline.scripted_model import ScriptedModel, seeded_script
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from pipeline.dispatch.journal import Journal
+from pipeline.llm.scripted import ScriptedModel, seeded_script
+from serving.cli.serve import serve
 from serving.jobs.job import Lane
-from serving.jobs.job_store import JobStore
-from serving.jobs.run_jobs import JobRunner
+from serving.jobs.runner import JobRunner
 from serving.jobs.runner_process import run_until_ended
-from serving.serve_command import serve
+from serving.jobs.store import JobStore
 from serving.session import Session, SpeedBook, bring_model
 from serving.settings import Settings, load_settings
+from serving.storage.database import Database
+from serving.storage.files import FileStore
 
 MODEL_NAME = SCRIPTED
 _HOLD = "hold"

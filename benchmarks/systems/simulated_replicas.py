@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.systems.simulated_clock import SimulatedLoop
-from pipeline.dispatch.ordered import Deliver
+from pipeline.dispatch.admission import Deliver
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher, ReplicaAddress, settle
-from pipeline.model import Call, Completion
-from pipeline.scripted_model import Script, completion_of
+from pipeline.llm.model import Call, Completion
+from pipeline.llm.scripted import Script, completion_of
 from serving.replicas.router import choose
 
 if TYPE_CHECKING:

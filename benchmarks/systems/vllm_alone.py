@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.errors import ReplicaUnavailable
-from pipeline.model import Call, Completion, Usage
+from pipeline.llm.model import Call, Completion, Usage
 from serving.replicas.engine_meter import EngineMeter
-from serving.replicas.vllm_model import VllmModel, VllmSettings, open_offline, open_to_step
+from serving.replicas.vllm_engine import VllmModel, VllmSettings, open_offline, open_to_step
 
 
 class BareEngine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Protocol
 
-from pipeline.model import Call, Outcome
+from pipeline.llm.model import Call, Outcome
 
 
 class Dispatcher(Protocol):

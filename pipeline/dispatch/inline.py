@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 
-from pipeline.dispatch.ordered import Deliver, Room, in_order
+from pipeline.dispatch.admission import Deliver, Room, in_order
 from pipeline.dispatch.retry import RetryPolicy, as_failure
 from pipeline.errors import CallTimedOut, InternalError, LongfoldError
-from pipeline.model import Call, CallFailed, Model, Outcome
+from pipeline.llm.model import Call, CallFailed, Model, Outcome
 
 
 class InlineDispatcher:

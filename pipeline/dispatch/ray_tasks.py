@@ -23,10 +23,10 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
-from pipeline.dispatch.ordered import Deliver, Place, Room, in_order
+from pipeline.dispatch.admission import Deliver, Place, Room, in_order
 from pipeline.dispatch.retry import RetryPolicy, as_failure, error_class
 from pipeline.errors import CallTimedOut, InternalError, LongfoldError, Overloaded, ReplicaUnavailable
-from pipeline.model import PRIORITY, Call, CallFailed, Outcome, Stage
+from pipeline.llm.model import PRIORITY, Call, CallFailed, Outcome, Stage
 
 URGENT = PRIORITY[Stage.SUPPORT]
 """Priority from which on (downwards) a call does not wait for a place."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline import errors
 from pipeline.errors import LongfoldError, ModelError, ReplicaUnavailable
-from pipeline.model import CallFailed
+from pipeline.llm.model import CallFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pipeline.errors import UnknownName
-from pipeline.run import Strategy
+from pipeline.mapreduce.strategy import MapReduce
+from pipeline.run.strategy import Strategy
 from pipeline.strategies.auto import Auto
-from pipeline.strategies.chain_of_agents import ChainOfAgents
+from pipeline.strategies.chain_of_agents.strategy import ChainOfAgents
 from pipeline.strategies.direct import Direct
-from pipeline.strategies.lc_boost import LCBoost
-from pipeline.strategies.longagent import LongAgent
-from pipeline.strategies.map_reduce import MapReduce
+from pipeline.strategies.lc_boost.strategy import LCBoost
+from pipeline.strategies.longagent.strategy import LongAgent
 from pipeline.strategies.map_rerank import MapRerank
 from pipeline.strategies.reference import Reference
 from pipeline.strategies.refine import Refine
-from pipeline.strategies.summarize import LANGCHAIN, Summarize
+from pipeline.strategies.summarize.strategy import LANGCHAIN, Summarize
 from pipeline.strategies.truncate import Keep, Truncate
 
 STRATEGIES: dict[str, Strategy] = {

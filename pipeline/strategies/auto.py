@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.answer import Answer
-from pipeline.document import Document
-from pipeline.plan import Plan
-from pipeline.request import Request
-from pipeline.run import Resources, Strategy
-from pipeline.split_document import encode_sentences
+from pipeline.chunks.split import encode_sentences
+from pipeline.documents.document import Document
+from pipeline.findings.answer import Answer
+from pipeline.mapreduce.strategy import MapReduce
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources, Strategy
 from pipeline.strategies.direct import Direct, excess_tokens, whole_call
-from pipeline.strategies.map_reduce import MapReduce
-from pipeline.strategies.summarize import Summarize
+from pipeline.strategies.summarize.strategy import Summarize
 from pipeline.tasks import task_for
 
 

@@ -7,21 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from pipeline.answer import NOTHING, Answer, conclude_from_one
-from pipeline.begin_run import begin_run, encode_question
-from pipeline.chunk_call import chunk_call
-from pipeline.complete_parsed import complete_one
-from pipeline.document import Document
+from pipeline.chunks.call import chunk_call
+from pipeline.chunks.split import NO_CHUNK, Chunk, encode_sentences, make_chunk
+from pipeline.documents.document import Document
 from pipeline.errors import DocumentTooLong
-from pipeline.events import StageStarted
-from pipeline.finding import Finding, Findings
-from pipeline.map_chunks import MOST_QUOTES, evidence_of
-from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.plan import Plan
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.split_document import NO_CHUNK, Chunk, encode_sentences, make_chunk
-from pipeline.structured_output import (
+from pipeline.findings.answer import NOTHING, Answer, conclude_from_one
+from pipeline.findings.finding import Finding, Findings
+from pipeline.llm.complete import complete_one
+from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
+from pipeline.llm.schema import (
     CONFIDENCE,
     TEXT,
     answer_schema,
@@ -29,8 +23,14 @@ from pipeline.structured_output import (
     object_schema,
     parse_fields,
 )
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.mapreduce.map import MOST_QUOTES, evidence_of
+from pipeline.run.events import StageStarted
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.run import begin_run, encode_question
+from pipeline.run.strategy import Resources
 from pipeline.tasks import Task, task_for
-from pipeline.tokenizer import Tokenizer
 
 GRAPH = "flowchart LR\n    document --> direct[one call] --> answer[answer with evidence]"
 

@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pipeline.answer import NOTHING, Answer, conclude_from_one
-from pipeline.begin_run import Run, begin_run
-from pipeline.chunk_call import chunk_call
-from pipeline.document import Document
+from pipeline.chunks.call import chunk_call
+from pipeline.chunks.rank import best_first, score_words
+from pipeline.chunks.split import NO_CHUNK, Chunk
+from pipeline.documents.document import Document
 from pipeline.errors import MalformedOutput
-from pipeline.events import StageStarted
-from pipeline.finding import Finding
-from pipeline.map_chunks import MOST_QUOTES, evidence_of
-from pipeline.map_every_chunk import map_every_chunk
-from pipeline.model import Call, Completion, Sampling, Stage
-from pipeline.plan import Plan
-from pipeline.rank_chunks import best_first, score_words
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.split_document import NO_CHUNK, Chunk
-from pipeline.structured_output import answer_schema, number_list, object_schema, parse_fields, whole_number
+from pipeline.findings.answer import NOTHING, Answer, conclude_from_one
+from pipeline.findings.finding import Finding
+from pipeline.llm.model import Call, Completion, Sampling, Stage
+from pipeline.llm.schema import answer_schema, number_list, object_schema, parse_fields, whole_number
+from pipeline.mapreduce.map import MOST_QUOTES, evidence_of
+from pipeline.run.events import StageStarted
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.run import Run, begin_run
+from pipeline.run.strategy import Resources
+from pipeline.strategies.shared.map_every_chunk import map_every_chunk
 
 BEST_SCORE = 100
 

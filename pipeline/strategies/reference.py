@@ -15,20 +15,20 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.answer import NOTHING, Answer, Conclusion
-from pipeline.begin_run import Run, begin_run
-from pipeline.complete_parsed import complete
-from pipeline.document import Document
+from pipeline.chunks.split import Chunk, split_document
+from pipeline.documents.document import Document
 from pipeline.errors import CallerError, CollapseStalled
-from pipeline.finding import Evidence
-from pipeline.group_neighbours import greedy_groups
-from pipeline.locate_evidence import locate_quote
-from pipeline.model import Call, CallFailed, Completion, Outcome, Sampling, Stage
-from pipeline.plan import Plan
-from pipeline.prompt import chat_prompt
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.split_document import Chunk, split_document
+from pipeline.findings.answer import NOTHING, Answer, Conclusion
+from pipeline.findings.evidence import locate_quote
+from pipeline.findings.finding import Evidence
+from pipeline.llm.complete import complete
+from pipeline.llm.model import Call, CallFailed, Completion, Outcome, Sampling, Stage
+from pipeline.llm.prompt import chat_prompt
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.run import Run, begin_run
+from pipeline.run.strategy import Resources
+from pipeline.strategies.shared.grouping import greedy_groups
 from pipeline.tasks import load_prompt
 
 CALL_TOKENS = 4096

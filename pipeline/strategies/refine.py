@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.answer import NOTHING, Answer, Conclusion, conclude_from_one
-from pipeline.begin_run import Run, begin_run
-from pipeline.chunk_call import chunk_call
-from pipeline.complete_parsed import complete_one
-from pipeline.document import Document
-from pipeline.events import StageStarted
-from pipeline.finding import Finding
-from pipeline.locate_evidence import MOST_EVIDENCE, spread_evidence
-from pipeline.map_chunks import MOST_QUOTES, evidence_of
-from pipeline.model import Call, CallFailed, Completion, Sampling, Stage
-from pipeline.plan import Plan
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.split_document import NO_CHUNK, Chunk
-from pipeline.structured_output import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
+from pipeline.chunks.call import chunk_call
+from pipeline.chunks.split import NO_CHUNK, Chunk
+from pipeline.documents.document import Document
+from pipeline.findings.answer import NOTHING, Answer, Conclusion, conclude_from_one
+from pipeline.findings.evidence import MOST_EVIDENCE, spread_evidence
+from pipeline.findings.finding import Finding
+from pipeline.llm.complete import complete_one
+from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
+from pipeline.llm.schema import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
+from pipeline.mapreduce.map import MOST_QUOTES, evidence_of
+from pipeline.run.events import StageStarted
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.run import Run, begin_run
+from pipeline.run.strategy import Resources
 from pipeline.tasks import Task
-from pipeline.words import same_answer
+from pipeline.text import same_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
-from pipeline.answer import Answer
-from pipeline.begin_run import encode_question
-from pipeline.document import Document
-from pipeline.model import Call
-from pipeline.plan import Plan
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.split_document import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk, make_chunk, number_marker
+from pipeline.chunks.split import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk, make_chunk, number_marker
+from pipeline.documents.document import Document
+from pipeline.findings.answer import Answer
+from pipeline.llm.model import Call
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.run.plan import Plan
+from pipeline.run.request import Request
+from pipeline.run.run import encode_question
+from pipeline.run.strategy import Resources
 from pipeline.strategies.direct import (
     answer_in_one_call,
     direct_call,
@@ -29,7 +30,6 @@ from pipeline.strategies.direct import (
     whole_document,
 )
 from pipeline.tasks import load_prompt, task_for
-from pipeline.tokenizer import Tokenizer
 
 
 class Keep(StrEnum):

@@ -27,7 +27,7 @@ from importlib.resources import files
 from typing import Any
 
 from pipeline.errors import UnknownName
-from pipeline.prompt import PromptTemplate
+from pipeline.llm.prompt import PromptTemplate
 
 TASKS = (
     "question_answering",

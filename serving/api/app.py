@@ -11,21 +11,23 @@ from importlib import metadata
 
 from fastapi import APIRouter, FastAPI
 
-from serving.api import chat, files, health, job_views, jobs, metrics, models, responses, usage
-from serving.api.docs_page import serve_pages
 from serving.api.errors import install_error_handlers
 from serving.api.gateway import Gateway
-from serving.api.health import RunnerWatch
-from serving.api.metrics import HttpMetrics
+from serving.api.middleware import RequestLog
+from serving.api.native import jobs, views
+from serving.api.openai import chat, files, models, responses
 from serving.api.openapi import describe
-from serving.api.request_log import RequestLog
+from serving.api.ops import health, metrics, usage
+from serving.api.ops.health import RunnerWatch
+from serving.api.ops.metrics import HttpMetrics
+from serving.api.pages import serve_pages
 
 ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     chat.router,
     responses.router,
     jobs.router,
-    job_views.router,
+    views.router,
     files.router,
     usage.router,
     health.router,

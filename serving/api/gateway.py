@@ -11,12 +11,12 @@ from fastapi import Depends, Request
 from serving.api.errors import ApiError, Stopping
 
 if TYPE_CHECKING:
-    from serving.api.sse import EventFeed
-    from serving.jobs.file_store import FileStore
-    from serving.jobs.job_store import JobStore
-    from serving.jobs.key_store import ApiKey, KeyStore
+    from serving.api.stream.feed import EventFeed
+    from serving.jobs.store import JobStore
     from serving.session import OpenModel, SpeedBook
     from serving.settings import Settings
+    from serving.storage.files import FileStore
+    from serving.storage.keys import ApiKey, KeyStore
 
 ALL_SCOPES = frozenset({"infer", "files", "admin"})
 LOCAL_OWNER = "local"

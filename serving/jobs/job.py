@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from serving.jobs.document_ref import DocumentRef
+from serving.storage.document_ref import DocumentRef
 
 
 class JobState(StrEnum):
@@ -54,7 +54,7 @@ class StepEdit:
     before: str
     """The step's name."""
     was: str
-    """The state as the run had it, as JSON (`pipeline.state_json`)."""
+    """The state as the run had it, as JSON (`pipeline.run.edits`)."""
     state: str
 
 
@@ -70,9 +70,9 @@ class JobRequest:
     choices: tuple[str, ...] = ()
     documents: tuple[DocumentRef, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of `pipeline.request.Request` (chunk_tokens, use_gate, ...)."""
+    """Further fields of `pipeline.run.request.Request` (chunk_tokens, use_gate, ...)."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Fields of `pipeline.request.Limits` (calls, tokens, wall_time_s)."""
+    """Fields of `pipeline.run.request.Limits` (calls, tokens, wall_time_s)."""
     on_chunk_error: Literal["continue", "strict"] = "continue"
     """Strict: a chunk that failed for good fails the job."""
     pause_before: str = ""
@@ -144,7 +144,7 @@ class Job:
     error: Mapping[str, Any] | None
     """type, message, retryable; set if and only if failed."""
     usage: Mapping[str, Any] | None
-    """Per stage, as `pipeline.model.Usage` has it."""
+    """Per stage, as `pipeline.llm.model.Usage` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

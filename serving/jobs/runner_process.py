@@ -11,17 +11,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
 
-from serving import kept_cluster
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from serving.cluster import ownership
 from serving.jobs.job import Lane, RunnerStatus
-from serving.jobs.job_store import JobStore
-from serving.jobs.migrate import check_schema
-from serving.jobs.run_jobs import JobRunner, new_status
-from serving.jobs.tell_start import told_start
-from serving.json_log import configure_json_log
+from serving.jobs.runner import JobRunner, new_status
+from serving.jobs.startup_report import told_start
+from serving.jobs.store import JobStore
+from serving.logging import configure_json_log
 from serving.session import Session, bring_model, open_session
 from serving.settings import Settings
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from serving.storage.migrate import check_schema
 
 logger = logging.getLogger(__name__)
 _PARENT_CHECK_S = 0.5
@@ -41,7 +41,7 @@ def run_runner(settings: Settings, *, parent_pid: int = 0, report: Callable[[str
     with ExitStack() as opened:
         with told_start(settings.database, status, report) as tell:
             if not settings.ray_address:
-                kept_cluster.start(settings, model.profile, report=tell, server_pid=parent_pid)
+                ownership.start(settings, model.profile, report=tell, server_pid=parent_pid)
             session = opened.enter_context(open_session(settings, model, tell))
         asyncio.run(_run(settings, session, status, parent_pid))
 
@@ -92,6 +92,6 @@ async def _await_orphanhood(parent_pid: int) -> None:
 
 
 def _replica_stats() -> list[Mapping[str, Any]]:
-    from serving import cluster
+    from serving.cluster import ray_cluster
 
-    return [asdict(status) for status in cluster.replica_statuses()]
+    return [asdict(status) for status in ray_cluster.replica_statuses()]

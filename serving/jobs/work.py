@@ -9,22 +9,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, Protocol
 
-from pipeline.answer import Answer
-from pipeline.answer_json import answer_record
-from pipeline.chat import chat_call
 from pipeline.dispatch.retry import error_class
-from pipeline.document import Document
+from pipeline.documents.document import Document
 from pipeline.errors import CallerError
-from pipeline.events import Event, Written
-from pipeline.meter import Meter
-from pipeline.model import Call, CallFailed, Completion, Sampling
-from pipeline.request import Limits, Request
-from pipeline.token_budget import TokenBudget
-from serving.jobs.document_ref import DocumentRef
+from pipeline.findings.answer import Answer
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.chat import chat_call
+from pipeline.llm.model import Call, CallFailed, Completion, Sampling
+from pipeline.run.answer_json import answer_record
+from pipeline.run.events import Event, Written
+from pipeline.run.meter import Meter
+from pipeline.run.request import Limits, Request
 from serving.jobs.job import Job, JobRequest
-from serving.jobs.job_steps import step_options
-from serving.jobs.ledger import stage_records
+from serving.jobs.steps import step_options
+from serving.jobs.usage import stage_records
 from serving.session import OpenModel, Session
+from serving.storage.document_ref import DocumentRef
 
 Emit = Callable[[Event], None]
 Result = Mapping[str, Any]

@@ -19,10 +19,10 @@ from typing import Any
 
 from pipeline.dispatch.retry import as_failure
 from pipeline.errors import LongfoldError, UnknownName
-from pipeline.model import Call, EncodedPrompt, Outcome, Sampling, Stage
-from serving.replicas.hosted_model import EngineProgress, HostedModel
+from pipeline.llm.model import Call, EncodedPrompt, Outcome, Sampling, Stage
 from serving.replicas.hosted_scripted import host_scripted
-from serving.replicas.vllm_model import VllmModel, VllmSettings
+from serving.replicas.hosting import EngineProgress, HostedModel
+from serving.replicas.vllm_engine import VllmModel, VllmSettings
 
 logger = logging.getLogger(__name__)
 

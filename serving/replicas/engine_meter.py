@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from serving.replicas.hosted_model import EngineProgress
+from serving.replicas.hosting import EngineProgress
 
 
 class EngineMeter:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.model import Call, Completion, Model
-from pipeline.scripted_model import ScriptedModel
-from serving.replicas.hosted_model import EngineProgress
+from pipeline.llm.model import Call, Completion, Model
+from pipeline.llm.scripted import ScriptedModel
+from serving.replicas.hosting import EngineProgress
 
 
 def host_scripted(options: Mapping[str, Any]) -> HostedScripted:

@@ -7,7 +7,7 @@ weights and activations, up to `USEFUL_TOKENS`.
 from __future__ import annotations
 
 from pipeline.errors import OutOfMemory
-from serving.models.model_profile import ModelProfile
+from serving.models.profile import ModelProfile
 
 USEFUL_TOKENS = 262_144
 """A document of about a million characters; on two cores a 1.5B model fills it in a quarter of an hour."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.model import PRIORITY, Stage
+from pipeline.llm.model import PRIORITY, Stage
 
 PROMPT_TOKENS_BESIDE_AN_ANSWER = 64
 """Per step: takes about as long as the rest of it (docs/experiments.md)."""

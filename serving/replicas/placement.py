@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pipeline
 from serving.machine import cpu_count, free_memory_bytes, gpus, tcmalloc_path
-from serving.models.model_profile import ModelProfile
+from serving.models.profile import ModelProfile
 from serving.replicas.engine import EngineSpec
 from serving.replicas.kv_cache import fit_kv_cache
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from serving.jobs.run_jobs import JobRunner
+from serving.jobs.runner import JobRunner
 from tests.api.rig import Rig
 from tests.api.server import Server, running_server
 from tests.tiny_model import make_chat_model

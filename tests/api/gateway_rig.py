@@ -16,16 +16,16 @@ from fastapi import FastAPI
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
 from serving.api.http_server import GatewayServer, make_server
-from serving.api.sse import EventFeed
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from serving.api.stream.feed import EventFeed
 from serving.jobs.job import Claim, JobState, Lane, NewEvent, RunnerStatus
-from serving.jobs.job_store import JobStore, LeaseWatch
-from serving.jobs.key_store import KeyStore
-from serving.jobs.migrate import prepare_database
-from serving.models.model_profile import load_profile
+from serving.jobs.store import JobStore, LeaseWatch
+from serving.models.profile import load_profile
 from serving.session import OpenModel, SpeedBook
 from serving.settings import Settings
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from serving.storage.keys import KeyStore
+from serving.storage.migrate import prepare_database
 from tests.tiny_model import make_chat_model
 
 _empty_database = b""

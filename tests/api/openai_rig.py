@@ -14,11 +14,11 @@ import openai
 import pytest
 
 from pipeline.dispatch.inline import InlineDispatcher
+from pipeline.dispatch.journal import Journal
 from pipeline.dispatch.retry import RetryPolicy
-from pipeline.journal import Journal
-from pipeline.model import Call, Stage
-from pipeline.scripted_model import Reply, ScriptedModel
-from serving.jobs.run_jobs import JobRunner, Pace
+from pipeline.llm.model import Call, Stage
+from pipeline.llm.scripted import Reply, ScriptedModel
+from serving.jobs.runner import JobRunner, Pace
 from serving.session import Session
 from tests.api.gateway_rig import Rig, running_gateway
 from tests.factories import fact_document, make_tokenizer, reading_script

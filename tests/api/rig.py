@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.dispatch.inline import InlineDispatcher
+from pipeline.dispatch.journal import Journal
 from pipeline.dispatch.retry import RetryPolicy
-from pipeline.journal import Journal
-from pipeline.model import Call
-from pipeline.scripted_model import Reply, Script, ScriptedModel
-from serving.jobs.database import Database
-from serving.jobs.file_store import FileStore
+from pipeline.llm.model import Call
+from pipeline.llm.scripted import Reply, Script, ScriptedModel
 from serving.jobs.job import TERMINAL, Job, JobRequest, Lane, NewJob
-from serving.jobs.job_store import JobStore
-from serving.jobs.migrate import prepare_database
-from serving.jobs.run_jobs import JobRunner, Pace
+from serving.jobs.runner import JobRunner, Pace
 from serving.jobs.runner_process import run_until_ended
-from serving.models.model_profile import load_profile
+from serving.jobs.store import JobStore
+from serving.models.profile import load_profile
 from serving.session import OpenModel, Session, SpeedBook
+from serving.storage.database import Database
+from serving.storage.files import FileStore
+from serving.storage.migrate import prepare_database
 from tests.factories import make_tokenizer, reading_script
 from tests.tiny_model import make_chat_model
 

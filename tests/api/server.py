@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.scripted_model import ScriptedModel
+from pipeline.llm.scripted import ScriptedModel
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
 from serving.api.http_server import make_server
+from serving.cli.serve import listen, open_gateway, serve
 from serving.jobs.job import Lane
-from serving.serve_command import listen, open_gateway, serve
 from serving.session import OpenModel
 from serving.settings import Settings, load_settings
 from tests.api.rig import QUICK, Rig, reader

@@ -11,10 +11,11 @@ import openai
 import pytest
 
 from pipeline.errors import ReplicaUnavailable
-from pipeline.model import Call
-from pipeline.scripted_model import Reply
+from pipeline.llm.model import Call
+from pipeline.llm.scripted import Reply
 from pipeline.strategies import STRATEGIES
-from serving.api import attendance, chat
+from serving.api.openai import chat
+from serving.api.stream import clients
 from serving.session import SpeedBook
 from tests.api.openai_rig import BOOK, FACT, GREETING, QUESTION, Service, about_file, service
 
@@ -351,7 +352,7 @@ async def test_a_long_run_is_to_be_asked_for_in_the_background(
 async def test_a_client_that_goes_away_ends_the_run_in_the_engine_too(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attendance, "GRACE_S", 0.3)
+    monkeypatch.setattr(clients, "GRACE_S", 0.3)
     service.stalled = True
     body = {"model": "mapreduce", "messages": about_file(await service.upload()), "stream": True}
     async with service.rig.client.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -365,7 +366,7 @@ async def test_a_client_that_goes_away_ends_the_run_in_the_engine_too(
 async def test_another_client_of_the_same_run_keeps_it_alive(
     service: Service, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    monkeypatch.setattr(attendance, "GRACE_S", 0.2)
+    monkeypatch.setattr(clients, "GRACE_S", 0.2)
     service.slow_s = 0.15
     body = {"model": "mapreduce", "messages": about_file(await service.upload()), "stream": stream}
     headers = {"idempotency-key": "one"}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.scripted_model import ScriptedModel
+from pipeline.llm.scripted import ScriptedModel
 from serving.jobs.job import EventRecord, Job, JobState
 from tests.api.conftest import is_running
 from tests.api.rig import MOST_CALLS, OWNER, Rig, noted_calls, noting, reader, story, until

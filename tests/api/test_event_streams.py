@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import DatabaseBusy
-from serving.api import event_stream, sse
 from serving.api.app import begin_stop
-from serving.api.event_stream import EventStream, comment, frame
+from serving.api.stream import feed as event_feed
+from serving.api.stream import sse
+from serving.api.stream.sse import EventStream, comment, frame
 from serving.jobs.job import JobState, NewEvent
 from tests.api.gateway_rig import Rig, SseEvent, read_events, running_gateway
 
@@ -128,7 +129,7 @@ async def test_two_hundred_streams_cost_one_query_per_look(rig: Rig, monkeypatch
 
 
 async def test_a_write_is_noticed_before_the_next_poll_is_due(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "_IDLE_POLL_S", 60.0)  # longer than the client waits
+    monkeypatch.setattr(event_feed, "_IDLE_POLL_S", 60.0)  # longer than the client waits
     job_id = await rig.submit()
     claim = await rig.claim()
     following = asyncio.create_task(follow(rig, job_id))
@@ -142,7 +143,7 @@ async def test_a_write_is_noticed_before_the_next_poll_is_due(rig: Rig, monkeypa
 async def test_a_reader_that_does_not_read_is_let_go_and_hinders_nobody(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "SEND_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(sse, "SEND_TIMEOUT_S", 0.5)
     job_id = await rig.submit()
     claim = await rig.claim()
     with socket.socket() as stuck:
@@ -169,7 +170,7 @@ async def test_a_reader_that_does_not_read_is_let_go_and_hinders_nobody(
 async def test_a_database_that_is_busy_for_a_while_delays_events_and_loses_none(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "_AFTER_FAULT_S", 0.05)
+    monkeypatch.setattr(event_feed, "_AFTER_FAULT_S", 0.05)
     job_id = await rig.submit()
     claim = await rig.claim()
     heads, events = rig.store.heads, rig.store.events

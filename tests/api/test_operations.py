@@ -21,11 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.errors import OutOfMemory
 from serving.api import http_server
-from serving.api.health import ROOM_BYTES, STANDS_STILL_S, RunnerWatch
+from serving.api.ops.health import ROOM_BYTES, STANDS_STILL_S, RunnerWatch
 from serving.jobs.job import JobState, RunnerStatus
-from serving.jobs.run_jobs import new_status
-from serving.jobs.tell_start import told_start
-from serving.json_log import JsonLines
+from serving.jobs.runner import new_status
+from serving.jobs.startup_report import told_start
+from serving.logging import JsonLines
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 from tests.api.rig import until
 
@@ -244,7 +244,7 @@ async def test_ready_means_that_a_runners_beat_moves_and_that_it_is_ready(rig: R
 
 @pytest.fixture
 def starting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> RunnerStatus:
-    monkeypatch.setattr("serving.jobs.tell_start.TELL_S", 0.05)
+    monkeypatch.setattr("serving.jobs.startup_report.TELL_S", 0.05)
     return new_status(rig.gateway.model.profile)
 
 

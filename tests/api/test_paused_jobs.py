@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipeline.errors import WrongState
-from pipeline.model import Stage
-from pipeline.scripted_model import ScriptedModel
-from pipeline.steps import Checkpoint
+from pipeline.llm.model import Stage
+from pipeline.llm.scripted import ScriptedModel
+from pipeline.run.checkpoints import Checkpoint
 from serving.jobs.job import Job, JobState
 from tests.api import gateway_rig
 from tests.api.conftest import Start

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from serving.api import attendance
+from serving.api.stream import clients
 from tests.api.openai_rig import BOOK, FACT, GREETING, Service, about_file, input_about_file, service
 
 __all__ = ["service"]
@@ -117,7 +117,7 @@ async def test_cancelling_stops_the_engine_and_is_told(service: Service) -> None
 
 
 async def test_a_background_response_outlives_its_client(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendance, "GRACE_S", 0.05)
+    monkeypatch.setattr(clients, "GRACE_S", 0.05)
     service.slow_s = 0.1
     asked: Any = input_about_file(await service.upload())
     client = service.client()

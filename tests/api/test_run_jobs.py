@@ -8,12 +8,12 @@ import json
 import pytest
 
 from pipeline.errors import InternalError, ReplicaUnavailable
-from pipeline.model import Call, Stage
-from pipeline.scripted_model import Reply, ScriptedModel
+from pipeline.llm.model import Call, Stage
+from pipeline.llm.scripted import Reply, ScriptedModel
 from serving.jobs.job import JobState, Lane
 from serving.jobs.lease_watch import LeaseWatch
-from serving.jobs.run_jobs import JobRunner
-from serving.json_log import JsonLines
+from serving.jobs.runner import JobRunner
+from serving.logging import JsonLines
 from tests.api.conftest import Start
 from tests.api.rig import OWNER, QUICK, Rig, reader, story, until
 
@@ -146,7 +146,7 @@ async def test_a_fault_of_ours_fails_the_job_and_tells_no_text(
     def broken(*_: object) -> object:
         raise ValueError("secret text of the document")
 
-    monkeypatch.setattr("pipeline.strategies.map_reduce.score_words", broken)
+    monkeypatch.setattr("pipeline.mapreduce.strategy.score_words", broken)
     start(rig.runner(ScriptedModel(reader())))
     done = await rig.ended(await rig.submit(story()))
     assert done.error is not None
@@ -244,7 +244,7 @@ async def _claimed_by_one_who_dies(rig: Rig) -> None:
 async def test_a_model_that_is_away_sends_the_job_back_to_the_queue(
     rig: Rig, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.jobs.pulse.SILENCE_S", 0.0)
+    monkeypatch.setattr("serving.jobs.health_probe.SILENCE_S", 0.0)
     away = True
     script = reader()
 

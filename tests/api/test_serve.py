@@ -14,8 +14,8 @@ import httpx2
 import pytest
 
 from pipeline.errors import SettingInvalid
-from serving.jobs.supervise import Supervisor
-from serving.serve_command import is_loopback, listen
+from serving.cli.serve import is_loopback, listen
+from serving.jobs.supervisor import Supervisor
 from tests.api.conftest import ServeProcess, StartServe, is_running
 from tests.api.rig import QUESTION, noted_calls, story, until
 from tests.api.server import Server

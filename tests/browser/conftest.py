@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright import async_api as playwright
 
-from pipeline.scripted_model import Script
+from pipeline.llm.scripted import Script
 from tests.browser.console_rig import Console, running_console
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

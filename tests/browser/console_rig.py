@@ -11,14 +11,14 @@ from pathlib import Path
 
 import uvicorn
 
-from pipeline.model import Call, Completion, Stage
-from pipeline.scripted_model import Script, ScriptedModel
+from pipeline.llm.model import Call, Completion, Stage
+from pipeline.llm.scripted import Script, ScriptedModel
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
-from serving.api.sse import EventFeed
-from serving.jobs.key_store import KeyStore
+from serving.api.stream.feed import EventFeed
 from serving.session import SpeedBook
 from serving.settings import Settings
+from serving.storage.keys import KeyStore
 from tests.api.rig import Rig
 
 

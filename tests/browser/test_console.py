@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.scripted_model import Script
+from pipeline.llm.scripted import Script
 from tests.browser.conftest import OpenPage, ServeConsole, ask, final_answer, playwright, write_story
 from tests.factories import make_tokenizer, reading_script
 

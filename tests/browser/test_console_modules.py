@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from serving.draw_flowchart import draw_flowchart
+from serving.cli.show.flowchart import draw_flowchart
 from tests.api.rig import reader
 from tests.browser.conftest import OpenPage, ServeConsole
 

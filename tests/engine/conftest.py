@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
-from serving import cluster
-from serving.models.model_profile import load_profile
-from serving.models.pull_model import find_model
+from serving.cluster import ray_cluster as cluster
+from serving.models.profile import load_profile
+from serving.models.pull import find_model
 from serving.replicas.placement import place_vllm
 from serving.settings import load_settings
 

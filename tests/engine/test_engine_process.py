@@ -11,7 +11,7 @@ from benchmarks.systems.engine_process import EngineProcess, load_watched
 from benchmarks.systems.native import OUTPUT_TOKENS, kv_cache_bytes, native_calls, window_for
 from benchmarks.systems.random_model import make_random_model, stretch, with_random_weights
 from pipeline.errors import ReplicaUnavailable
-from pipeline.tokenizer import Tokenizer
+from pipeline.llm.tokenizer import Tokenizer
 from serving.replicas.placement import place_vllm
 
 

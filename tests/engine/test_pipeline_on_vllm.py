@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.answer import Answer
 from pipeline.ask import ask
-from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration, GateSettings
-from pipeline.document import Document
-from pipeline.events import ChunkMapped, Event, Planned
-from pipeline.gate_chunks import gate_call
-from pipeline.model import Completion, Stage
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.split_document import split_document
+from pipeline.chunks.split import split_document
+from pipeline.documents.document import Document
+from pipeline.documents.sample import bundled_document
+from pipeline.findings.answer import Answer
+from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.model import Completion, Stage
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.mapreduce.gate import gate_call
+from pipeline.run.events import ChunkMapped, Event, Planned
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 from pipeline.tasks import load_task
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
 from tests.engine.conftest import Served
 
 QUESTION = "Which exception does a failing assert statement raise?"

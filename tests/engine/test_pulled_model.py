@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.check_result import Status
-from serving.models.check_model import check_model
-from serving.models.model_profile import load_profile
-from serving.models.pull_model import find_model
+from serving.models.check import check_model
+from serving.models.check_result import Status
+from serving.models.profile import load_profile
+from serving.models.pull import find_model
 from serving.settings import load_settings
 
 pytestmark = pytest.mark.engine

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.answer import Answer
 from pipeline.ask import ask
-from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch import Dispatcher
-from pipeline.document import Document
-from pipeline.journal import Journal, JournaledDispatcher, RunHistory
-from pipeline.model import Call, Outcome, Stage
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.steps import RunPaused, StepOptions
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
+from pipeline.dispatch.journal import Journal, JournaledDispatcher, RunHistory
+from pipeline.documents.document import Document
+from pipeline.documents.sample import bundled_document
+from pipeline.findings.answer import Answer
+from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.model import Call, Outcome, Stage
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.run.checkpoints import RunPaused, StepOptions
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 from tests.engine.conftest import Served
 
 

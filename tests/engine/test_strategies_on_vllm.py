@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from pipeline.ask import ask
-from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration, GateSettings
-from pipeline.document import Document
-from pipeline.events import Event, Finished, Planned
-from pipeline.request import Request
-from pipeline.run import Resources
+from pipeline.documents.document import Document
+from pipeline.documents.sample import bundled_document
+from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.run.events import Event, Finished, Planned
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
 from pipeline.strategies import STRATEGIES
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
 from tests.engine.conftest import Served
 
 SAME_CODE = {"truncate_head", "truncate_tail", "chain_of_agents_both_ways", "chain_of_agents_five_orders"}

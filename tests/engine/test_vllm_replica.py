@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
+from pipeline.llm.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
 from serving.models.dtype import choose_dtype
-from serving.replicas.vllm_model import VllmModel, VllmSettings
+from serving.replicas.vllm_engine import VllmModel, VllmSettings
 from tests.engine.conftest import Served
 
 QUESTION = "The capital of France is Paris. Is Paris the capital of France? Answer:"

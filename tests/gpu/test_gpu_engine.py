@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.ask import ask
-from pipeline.bundled_document import bundled_document
-from pipeline.calibrate import Calibration, GateSettings
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
-from pipeline.request import Request
-from pipeline.run import Resources
-from pipeline.token_budget import TokenBudget
-from pipeline.tokenizer import Tokenizer
-from serving import cluster
+from pipeline.documents.sample import bundled_document
+from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.llm.budget import TokenBudget
+from pipeline.llm.tokenizer import Tokenizer
+from pipeline.run.request import Request
+from pipeline.run.strategy import Resources
+from serving.cluster import ray_cluster
 from serving.machine import gpus
-from serving.models.model_profile import load_profile
-from serving.models.pull_model import find_model
+from serving.models.profile import load_profile
+from serving.models.pull import find_model
 from serving.replicas.placement import place_vllm
 from serving.settings import load_settings
 
@@ -29,7 +29,7 @@ async def test_a_whole_document_is_read_on_every_gpu() -> None:
         pytest.skip("smollm2-135m is not on this machine; `make test` brings it")
     document = bundled_document()
     with tempfile.TemporaryDirectory(prefix="lf-") as folder:
-        running = cluster.start(place_vllm(load_profile(path)), folder=Path(folder), report=lambda _: None)
+        running = ray_cluster.start(place_vllm(load_profile(path)), folder=Path(folder), report=lambda _: None)
         try:
             assert running.replicas == len(gpus())
             resources = Resources(

@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
 from pipeline.dispatch.retry import RetryPolicy
-from pipeline.model import Call, EncodedPrompt, Sampling, Stage
-from serving import cluster
+from pipeline.llm.model import Call, EncodedPrompt, Sampling, Stage
+from serving.cluster import ray_cluster as cluster
 from serving.replicas.engine import EngineSpec
 from serving.replicas.placement import Placement, common_environment
 

@@ -10,14 +10,14 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.answer import Answer
 from pipeline.ask import ask
 from pipeline.dispatch import Dispatcher
+from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
 from pipeline.dispatch.retry import RetryPolicy
-from pipeline.journal import Journal, JournaledDispatcher
-from pipeline.request import Request
-from serving import cluster
+from pipeline.findings.answer import Answer
+from pipeline.run.request import Request
+from serving.cluster import ray_cluster
 from tests.factories import fact_document, make_resources
 
 DOCUMENT = fact_document({}, paragraphs=40)
@@ -34,7 +34,7 @@ def essence(answer: Answer) -> str:
     return json.dumps([answer.text, answer.explanation, answer.probability, quotes, answer.coverage.chunks_read])
 
 
-def patient_dispatcher(joined: cluster.Cluster) -> RayTaskDispatcher:
+def patient_dispatcher(joined: ray_cluster.Cluster) -> RayTaskDispatcher:
     return RayTaskDispatcher(
         joined.replica_address,
         replicas=joined.replicas,
@@ -45,7 +45,7 @@ def patient_dispatcher(joined: cluster.Cluster) -> RayTaskDispatcher:
 
 def main() -> None:
     address, folder, journal = sys.argv[1:]
-    joined = cluster.join(address, folder=Path(folder), auth="disabled")
+    joined = ray_cluster.join(address, folder=Path(folder), auth="disabled")
     dispatcher = JournaledDispatcher(patient_dispatcher(joined), Journal(Path(journal)), "scripted")
     print(essence(asyncio.run(ask_on(dispatcher))))
 

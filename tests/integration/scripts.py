@@ -10,8 +10,8 @@ import random
 from pathlib import Path
 
 from pipeline.errors import InternalError
-from pipeline.model import Call
-from pipeline.scripted_model import Reply, Script, seeded_script
+from pipeline.llm.model import Call
+from pipeline.llm.scripted import Reply, Script, seeded_script
 
 POISON = 666
 STALL_ONCE = 777

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
-from serving import cluster_keeper
-from serving.cluster_keeper import Served
-from serving.cluster_processes import processes
+from serving.cluster import daemon
+from serving.cluster.daemon import Served
+from serving.cluster.processes import processes
 from tests.integration.conftest import scripted_placement
 
 SERVED = Served(model_path="scripted", model_fingerprint="scripted-1", context_tokens=100, dtype="float32")
@@ -25,17 +25,17 @@ ASK = """
 import asyncio, sys
 from pathlib import Path
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
-from serving import cluster_keeper
+from serving.cluster import daemon
 from tests.integration.conftest import make_call
 
 async def ask(address):
     return [o.text async for o in RayTaskDispatcher(address).complete(map(make_call, range(5)))]
 
 folder = Path(sys.argv[1])
-joined = cluster_keeper.join(cluster_keeper.find(folder), folder)
+joined = daemon.join(daemon.find(folder), folder)
 print(asyncio.run(ask(joined.replica_address)))
 joined.stop()
-record, replicas = cluster_keeper.status(folder)
+record, replicas = daemon.status(folder)
 print(record.replicas, [replica.stats["progress"]["output_tokens"] > 0 for replica in replicas])
 """
 
@@ -45,18 +45,18 @@ def folder() -> Iterator[Path]:
     """A short path of its own: Ray puts sockets there. Whatever is up in the end is taken down."""
     with tempfile.TemporaryDirectory(prefix="lf-") as name:
         yield Path(name)
-        cluster_keeper.down(Path(name))
+        daemon.down(Path(name))
 
 
 def test_a_cluster_stays_is_joined_by_another_process_and_goes_without_a_trace(folder: Path) -> None:
     told: list[str] = []
-    record = cluster_keeper.up(scripted_placement(folder), SERVED, folder=folder, report=told.append)
+    record = daemon.up(scripted_placement(folder), SERVED, folder=folder, report=told.append)
     assert told[0] == "starting Ray"
     assert told[-1].startswith("ready")
-    assert cluster_keeper.find(folder) == record
-    assert cluster_keeper.up(scripted_placement(folder), SERVED, folder=folder, report=told.append) == record
+    assert daemon.find(folder) == record
+    assert daemon.up(scripted_placement(folder), SERVED, folder=folder, report=told.append) == record
     with pytest.raises(SettingInvalid, match="longfold down"):
-        cluster_keeper.up(
+        daemon.up(
             scripted_placement(folder),
             Served(model_path="other", model_fingerprint="other-1", context_tokens=100, dtype="float32"),
             folder=folder,
@@ -68,25 +68,25 @@ def test_a_cluster_stays_is_joined_by_another_process_and_goes_without_a_trace(f
     assert asked.stdout.splitlines() == ["['0', '1', '2', '3', '4']", "1 [True]"], asked.stderr
     assert asked.stderr == "", "nothing of Ray's own log reaches the user"
     assert processes(record.mark)
-    assert cluster_keeper.down(folder)
+    assert daemon.down(folder)
     assert processes(record.mark) == []
-    assert cluster_keeper.find(folder) is None
-    assert not cluster_keeper.down(folder)
+    assert daemon.find(folder) is None
+    assert not daemon.down(folder)
 
 
 def test_a_killed_keeper_leaves_a_stale_record_that_the_next_command_clears(folder: Path) -> None:
-    record = cluster_keeper.up(scripted_placement(folder), SERVED, folder=folder, report=lambda _: None)
+    record = daemon.up(scripted_placement(folder), SERVED, folder=folder, report=lambda _: None)
     os.kill(record.keeper_pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while cluster_keeper.find(folder) is not None and time.monotonic() < deadline:
+    while daemon.find(folder) is not None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert cluster_keeper.find(folder) is None
-    assert not cluster_keeper.down(folder)
+    assert daemon.find(folder) is None
+    assert not daemon.down(folder)
     assert processes(record.mark) == []
 
 
 def test_a_replica_that_cannot_start_says_why_and_leaves_nothing(folder: Path) -> None:
     with pytest.raises(ReplicaUnavailable, match="the script has no ending"):
-        cluster_keeper.up(scripted_placement(folder, script="broken"), SERVED, folder=folder, report=lambda _: None)
-    assert cluster_keeper.find(folder) is None
-    assert not cluster_keeper.down(folder)
+        daemon.up(scripted_placement(folder, script="broken"), SERVED, folder=folder, report=lambda _: None)
+    assert daemon.find(folder) is None
+    assert not daemon.down(folder)

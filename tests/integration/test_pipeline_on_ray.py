@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.answer import Answer
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.scripted_model import ScriptedModel, seeded_script
+from pipeline.findings.answer import Answer
+from pipeline.llm.scripted import ScriptedModel, seeded_script
 from tests.integration.conftest import Rig
 from tests.integration.driver import ask_on, essence, patient_dispatcher
 

@@ -8,7 +8,7 @@ import signal
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from pipeline.model import CallFailed, Completion, Outcome, Stage
+from pipeline.llm.model import CallFailed, Completion, Outcome, Stage
 from tests.integration.conftest import Rig, make_call
 from tests.integration.scripts import ENDLESS, POISON, STALL_ONCE
 

@@ -12,7 +12,7 @@ from benchmarks.__main__ import CHANGEABLE
 from benchmarks.suites import SUITES
 from pipeline.strategies import STRATEGIES
 from pipeline.tasks import TASKS, load_task, task_for
-from serving.cli import app
+from serving.cli.main import app
 from serving.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]

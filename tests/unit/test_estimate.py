@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.dispatch.inline import InlineDispatcher
-from pipeline.document import Document
+from pipeline.dispatch.journal import Journal
+from pipeline.documents.document import Document
 from pipeline.errors import EmptyDocument
-from pipeline.journal import Journal
-from pipeline.model import Usage
-from pipeline.request import Limits, Request
-from pipeline.scripted_model import ScriptedModel, seeded_script
+from pipeline.llm.model import Usage
+from pipeline.llm.scripted import ScriptedModel, seeded_script
+from pipeline.run.request import Limits, Request
 from serving.estimate import estimate
-from serving.models.model_profile import load_profile
+from serving.models.profile import load_profile
 from serving.session import OpenModel, Session, SpeedBook
 from tests.factories import fact_document
 from tests.tiny_model import make_chat_model

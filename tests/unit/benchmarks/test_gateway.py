@@ -12,7 +12,7 @@ from benchmarks.report.gateway import report_gateway
 from benchmarks.systems.gateway_client import Followed, count_faults
 from benchmarks.systems.scripted_service import write_model
 from pipeline.errors import SettingInvalid
-from serving.models.check_model import check_model
+from serving.models.check import check_model
 
 STORED = {"job_a": [(1, "job.queued"), (2, "job.started"), (3, "job.completed")]}
 REQUEST = {

@@ -19,8 +19,8 @@ from benchmarks.systems.model import find_bench_model
 from benchmarks.systems.native import BLOCK_TOKENS, SPARE_BLOCKS, kv_cache_bytes, native_calls, refuse, window_for
 from benchmarks.systems.random_model import GEOMETRIES, make_random_model, parameters, stretch, with_random_weights
 from pipeline.errors import CallerError, UnknownName
-from pipeline.tokenizer import Tokenizer
-from serving.models.model_profile import ModelProfile
+from pipeline.llm.tokenizer import Tokenizer
+from serving.models.profile import ModelProfile
 from serving.replicas.engine import EngineSpec
 from serving.replicas.placement import Placement
 from serving.settings import Settings

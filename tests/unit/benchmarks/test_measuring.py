@@ -28,8 +28,8 @@ from benchmarks.harness.statistics import (
 )
 from benchmarks.harness.suite import Options
 from benchmarks.suites import SUITES
-from pipeline.calibrate import Calibration, GateSettings
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
+from pipeline.findings.confidence import Calibration, GateSettings
 
 HEADER = {"suite": "gate", "model": {"name": "m"}, "settings": {"seed": 1}}
 

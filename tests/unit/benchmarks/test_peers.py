@@ -20,7 +20,7 @@ from benchmarks.suites.peers import SUITE, WAYS
 from benchmarks.systems.model import byte_tokenizer
 from benchmarks.systems.peers import OUTPUT_TOKENS, Peers, add_up_jobs
 from pipeline.errors import SettingInvalid, UnknownName
-from pipeline.model import Usage
+from pipeline.llm.model import Usage
 
 HEADER = {
     "settings": {"chunk_tokens": None},

@@ -24,7 +24,7 @@ from benchmarks.data.plant import plant
 from benchmarks.data.question_set import make_documents
 from benchmarks.data.real_questions import answerable, real_questions
 from benchmarks.data.score import score_answer, states_answer
-from pipeline.document import Span
+from pipeline.documents.document import Span
 from pipeline.errors import UnknownName
 
 

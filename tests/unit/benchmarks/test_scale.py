@@ -20,8 +20,8 @@ from benchmarks.systems.ray_share import map_calls, split_share
 from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
 from benchmarks.systems.simulated_replicas import RayShare, SimulatedDispatcher, SimulatedReplicas
 from pipeline.errors import CallerError, InternalError
-from pipeline.model import Call, Completion
-from pipeline.scripted_model import seeded_script
+from pipeline.llm.model import Call, Completion
+from pipeline.llm.scripted import seeded_script
 from serving.settings import Settings
 
 NO_RAY = RayShare(task_s=0.0, call_s=0.0)

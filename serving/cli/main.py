@@ -1,0 +1,276 @@
+"""The command `longfold`: parse, make a record of what is wanted, call. Everything else is elsewhere.
+
+Exit codes: 0 done, 2 the request is at fault, 3 the moment is (try later), 4 the model's output, 5 Longfold itself,
+6 paused as asked for, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.errors import CallerError, LongfoldError
+from pipeline.run.answer_json import error_record
+from pipeline.run.request import Limits
+from serving.cli import ask as ask_command
+from serving.cli import compare as compare_command
+from serving.cli import machine
+from serving.cli.command_settings import command_settings
+from serving.cli.errors import GuardedGroup
+from serving.cli.keys import database, keys
+from serving.cli.options import (
+    AsJson,
+    Choice,
+    ChunkTokens,
+    Files,
+    Fresh,
+    Gather,
+    MaxCalls,
+    MaxSeconds,
+    MaxTokens,
+    Task,
+    request_from,
+)
+from serving.cli.resume_run import resume_wish
+from serving.cli.runs import runs
+from serving.settings import Settings
+
+app = typer.Typer(
+    cls=GuardedGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 done, 2 the request, 3 the moment (try later), 4 the model, 5 Longfold, 6 paused, "
+    "130 interrupted.",
+    help="Answers questions about documents far longer than a model's context, with quotes and where they stand.",
+)
+models = typer.Typer(no_args_is_help=True, help="Models: list, pull, check.")
+app.add_typer(models, name="models")
+app.add_typer(runs, name="runs")
+app.add_typer(keys, name="keys")
+app.add_typer(database, name="db")
+
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", help="Model directory, hub repository (owner/name) or catalogue name.")
+]
+
+
+def main() -> None:
+    """Entry point of the installed command. A termination ends it as Ctrl-C does: nothing is left running."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    app()
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"longfold {_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[  # its callback does the work
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+@app.command(no_args_is_help=True)
+def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
+    files: Files = None,
+    question: Annotated[str, typer.Option("--question", "-q", help="Without one: a prompt, on a terminal.")] = "",
+    task: Task = "",
+    choice: Choice = None,
+    strategy: Annotated[str, typer.Option(help="Way to the answer.")] = "auto",
+    model: Model = None,
+    chunk_tokens: ChunkTokens = None,
+    gather: Gather = 0,
+    as_json: AsJson = False,
+    updates: Annotated[
+        bool, typer.Option("--updates", help="One JSON object a line for every step that ends.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show calls, tokens, memory and time, and stop.")] = False,
+    graph: Annotated[
+        Path | None, typer.Option(help="With --plan: write its graph to this file, .svg or .mmd (Mermaid).")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with an interrupted or paused run: the latest, or the one named as FILE."),
+    ] = False,
+    pause_before: Annotated[
+        str, typer.Option(metavar="STEP", help="Stop before this step, to look at what was found and to edit it.")
+    ] = "",
+    max_steps: Annotated[int | None, typer.Option(min=1, help="End with an error after so many steps.")] = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxSeconds = None,
+    fresh: Fresh = False,
+) -> None:
+    """Answer a question about documents."""
+    as_json = as_json or updates
+    with _errors_as_json(as_json):
+        settings = command_settings(model=model)
+        if resume:
+            wish, model_path = _resumed(files or [], question, settings)
+            settings = settings if model else command_settings(model=model_path)
+        else:
+            limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
+            request = request_from(question, task, choice, strategy, chunk_tokens, gather, limits)
+            wish = ask_command.Wish(
+                paths=tuple(files or ()),
+                request=request,
+                plan_only=plan,
+                graph=graph,
+                fresh=fresh,
+            )
+        wish = replace(wish, as_json=as_json, updates=updates, pause_before=pause_before, max_steps=max_steps)
+        code = ask_command.run_ask(wish, settings)
+    raise typer.Exit(code)
+
+
+@app.command(no_args_is_help=True)
+def compare(  # noqa: PLR0913, PLR0917
+    files: Files = None,
+    question: Annotated[str, typer.Option("--question", "-q", help="Asked under every strategy.")] = "",
+    strategies: Annotated[str, typer.Option(help="Names, parted by commas.")] = compare_command.DEFAULT_STRATEGIES,
+    task: Task = "",
+    choice: Choice = None,
+    model: Model = None,
+    chunk_tokens: ChunkTokens = None,
+    gather: Gather = 0,
+    as_json: AsJson = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the prices and stop.")] = False,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxSeconds = None,
+    fresh: Fresh = False,
+) -> None:
+    """Answer a question under several strategies, one after another, and show the answers side by side."""
+    with _errors_as_json(as_json):
+        limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
+        wish = compare_command.Comparison(
+            paths=tuple(files or ()),
+            request=request_from(question, task, choice, "", chunk_tokens, gather, limits),
+            strategies=compare_command.strategy_names(strategies),
+            as_json=as_json,
+            plan_only=plan,
+            fresh=fresh,
+        )
+        code = compare_command.run_compare(wish, command_settings(model=model))
+    raise typer.Exit(code)
+
+
+@app.command()
+def demo(
+    full: Annotated[bool, typer.Option("--full", help="Read the whole document, however long it takes.")] = False,
+    model: Model = None,
+) -> None:
+    """Ask two questions of Python's language reference."""
+    from serving.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(command_settings(model=model), full=full))
+
+
+@app.command()
+def up(model: Model = None) -> None:
+    """Start a cluster that stays: the next questions find the model loaded."""
+    machine.up(command_settings(model=model))
+
+
+@app.command()
+def down() -> None:
+    """Stop the cluster that is up."""
+    machine.down(command_settings())
+
+
+@app.command()
+def status() -> None:
+    """Show the cluster that is up and its replicas."""
+    machine.status(command_settings())
+
+
+@app.command()
+def serve(
+    model: Model = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; other than this machine's own: with keys.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="TCP port; 0 for any that is free.")] = None,
+) -> None:
+    """Serve the HTTP API and the console, and run the jobs that come in."""
+    from serving.cli.serve import run_serve
+
+    run_serve(command_settings(model=model, host=host, port=port), _report)
+
+
+@app.command()
+def runner(
+    model: Model = None,
+    parent: Annotated[int, typer.Option(hidden=True, help="Process whose end ends this one.")] = 0,
+) -> None:
+    """Run jobs from the database of a gateway that is elsewhere; `longfold serve` starts one of its own."""
+    from serving.jobs.runner_process import run_runner
+
+    run_runner(command_settings(model=model), parent_pid=parent, report=_report)
+
+
+@app.command()
+def doctor(
+    model: Model = None,
+    canary: Annotated[bool, typer.Option(help="Also start the model and let it generate.")] = True,
+) -> None:
+    """Check machine, installation and model, and say how to mend what is wrong."""
+    raise typer.Exit(machine.doctor(command_settings(model=model), canary=canary))
+
+
+@models.command("list")
+def list_models() -> None:
+    """Show the models that are known by name."""
+    machine.list_known_models(command_settings())
+
+
+@models.command("pull")
+def pull(name: Annotated[str, typer.Argument(help="Catalogue name or hub repository (owner/name).")]) -> None:
+    """Bring a model to this machine, once."""
+    machine.pull(name, command_settings())
+
+
+@models.command("check")
+def check(path: Annotated[str, typer.Argument(help="Model directory, or the name of a pulled model.")]) -> None:
+    """Check that a model is complete and unchanged."""
+    raise typer.Exit(machine.check(path, command_settings()))
+
+
+def _report(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def _errors_as_json(wanted: bool) -> Iterator[None]:
+    """Tell an error on standard output too, if that is read by a machine."""
+    try:
+        yield
+    except LongfoldError as error:
+        if wanted:
+            ask_command.print_json(error_record(error))
+        raise
+
+
+def _resumed(files: list[str], question: str, settings: Settings) -> tuple[ask_command.Wish, str]:
+    if len(files) > 1 or question:
+        raise CallerError("--resume takes at most the run to resume: its files and question are known.")
+    return resume_wish(files[0] if files else "", settings)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("longfold")
+    except metadata.PackageNotFoundError:
+        return f"from source in {Path(__file__).parents[2]}"

@@ -1,0 +1,278 @@
+"""Ray and its replicas: start or join a cluster, deploy, watch, stop.
+
+A cluster is disposable: it holds no state that a run needs. One that this process starts ends with it;
+`serving/cluster/daemon.py` keeps one for later processes to join.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import ray
+from ray import serve
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.serve.config import RequestRouterConfig
+from ray.serve.schema import ApplicationStatus, LoggingConfig
+
+from pipeline.dispatch.ray_tasks import ReplicaAddress
+from pipeline.errors import OutOfMemory, ReplicaUnavailable
+from serving.cluster.processes import MARK, end_processes
+from serving.machine import cpu_count
+from serving.replicas.engine import Engine
+from serving.replicas.placement import SOURCE_ROOT, Placement
+
+APP = "longfold"
+DEPLOYMENT = "engine"
+NAMESPACE = "longfold"
+OBJECT_STORE_BYTES = 256 << 20
+"""Calls and completions are kilobytes; Ray's own default is a third of the memory."""
+SPARE_CPUS = 2
+"""In Ray's books beside the replicas: two batches in flight and two urgent tasks, each half a CPU."""
+READY_S = 1800.0
+
+Auth = Literal["token", "disabled"]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A running cluster that this process is connected to."""
+
+    address: str
+    """Where another process on this machine joins it."""
+    replicas: int
+    replica_address: ReplicaAddress
+    mark: str
+    """How its processes are found, if this process started it; empty if it joined."""
+
+    def stop(self) -> None:
+        """Disconnect; if this process started the cluster, return when none of its processes is left."""
+        ray.shutdown()
+        if self.mark:
+            end_processes(self.mark)
+            os.environ.pop(MARK, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """One replica as it reports itself; `stats` is empty if it does not answer."""
+
+    name: str
+    stats: Mapping[str, Any]
+
+
+def start(
+    placement: Placement,
+    *,
+    folder: Path,
+    report: Report,
+    auth: Auth = "token",
+    dashboard: bool = False,
+    mark: str = "",
+) -> Cluster:
+    """Start Ray on this machine and deploy the replicas; return when they have proven that they generate.
+
+    `folder` takes the token and Ray's session files; its path must be short, since Ray puts sockets there.
+    Raises `OutOfMemory` or `ReplicaUnavailable` with the engine's own last words, and leaves no process.
+    """
+    report("starting Ray")
+    mark = mark or secrets.token_hex(8)
+    folder.mkdir(parents=True, exist_ok=True)
+    _set_environment(_ray_environment(auth, folder) | {MARK: mark})
+    try:
+        address = _start_ray(placement, folder=folder, dashboard=dashboard)
+        deploy(placement, report=report)
+    except BaseException:
+        ray.shutdown()
+        end_processes(mark, wait_s=1.0)
+        raise
+    return Cluster(
+        address=address,
+        replicas=placement.replicas,
+        replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
+        mark=mark,
+    )
+
+
+def join(address: str, *, folder: Path | None = None, auth: Auth = "token") -> Cluster:
+    """Connect to a cluster with replicas. `folder` is the one it was started with, which has its token.
+
+    None: the token is where Ray itself looks for it (`RAY_AUTH_TOKEN`, `RAY_AUTH_TOKEN_PATH`, the home folder).
+    Raises `ReplicaUnavailable` when nothing is there.
+    """
+    _set_environment(_ray_environment(auth, folder))
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        state = serve.status().applications[APP].deployments[DEPLOYMENT].replica_states
+    except (ConnectionError, KeyError, ray.exceptions.RayError) as error:
+        ray.shutdown()
+        raise ReplicaUnavailable(f"No Longfold cluster answers at {address}: {error}") from error
+    return Cluster(
+        address=address,
+        replicas=max(1, sum(state.values())),
+        replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
+        mark="",
+    )
+
+
+def deploy(placement: Placement, *, report: Report) -> None:
+    """Deploy the replicas on the cluster that this process is connected to, and wait until they are ready."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
+    serve.start(proxy_location="Disabled", logging_config=quiet)
+    report(f"loading the model in {placement.replicas} replica{'s' if placement.replicas > 1 else ''}")
+    router = (
+        {"request_router_config": RequestRouterConfig(request_router_class="serving.replicas.router:AffinityRouter")}
+        if placement.replicas > 1
+        else {}  # with one replica there is nothing to choose
+    )
+    engine = serve.deployment(
+        Engine,
+        name=DEPLOYMENT,
+        num_replicas=placement.replicas,
+        ray_actor_options={
+            "num_cpus": placement.num_cpus,
+            "num_gpus": placement.num_gpus,
+            "runtime_env": {"env_vars": dict(placement.environment)},
+        },
+        # The dispatcher bounds what is in flight; a limit here would only refuse bursts to an idle replica.
+        max_ongoing_requests=100_000,
+        max_queued_requests=-1,
+        health_check_period_s=placement.health_period_s,
+        health_check_timeout_s=placement.health_timeout_s,
+        graceful_shutdown_timeout_s=5.0,
+        graceful_shutdown_wait_loop_s=0.2,
+        max_constructor_retry_count=1,
+        logging_config=quiet,
+        **router,
+    )
+    serve.run_many(
+        [serve.RunTarget(target=engine.bind(placement.spec), name=APP, route_prefix=None)],
+        wait_for_ingress_deployment_creation=False,
+        wait_for_applications_running=False,
+    )
+    _wait_until_ready(report)
+
+
+def _start_ray(placement: Placement, *, folder: Path, dashboard: bool) -> str:
+    """Return the new cluster's address."""
+    reserved = int(placement.replicas * placement.num_cpus) + SPARE_CPUS
+    try:
+        context = ray.init(
+            address="local",
+            num_cpus=max(cpu_count(), reserved),
+            include_dashboard=dashboard,
+            object_store_memory=OBJECT_STORE_BYTES,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(folder / "ray"),
+        )
+    except Exception as error:  # Ray raises bare exceptions here, as when a busy machine exceeds its 30 s
+        raise ReplicaUnavailable(f"Ray did not start: {error}") from error
+    return str(context.address_info["address"])
+
+
+def is_alive() -> bool:
+    """Whether the cluster still answers this process."""
+    try:
+        return ray.is_initialized() and bool(ray.nodes())
+    except (ray.exceptions.RayError, RuntimeError):
+        return False
+
+
+def replica_statuses() -> list[ReplicaStatus]:
+    """Ask every replica for its figures (the fields of `ReplicaStats`)."""
+    names = [
+        entry["name"]
+        for entry in ray.util.list_named_actors(all_namespaces=True)
+        if entry["name"].startswith(f"SERVE_REPLICA::{APP}#{DEPLOYMENT}#")
+    ]
+    asked = [(name, _ask(name)) for name in sorted(names)]
+    return [ReplicaStatus(name=name.rpartition("#")[2], stats=stats) for name, stats in asked]
+
+
+def _ask(name: str) -> Mapping[str, Any]:
+    try:
+        actor = ray.get_actor(name, namespace="serve")
+        stats: Mapping[str, Any] = ray.get(actor.record_routing_stats.remote(), timeout=10.0)
+    except (ray.exceptions.RayError, ValueError):
+        return {}
+    return stats
+
+
+def _wait_until_ready(report: Report) -> None:
+    started = time.monotonic()
+    told_s = 0.0
+    while (elapsed_s := time.monotonic() - started) < READY_S:
+        app = serve.status().applications[APP]
+        if app.status == ApplicationStatus.RUNNING:
+            report(f"ready after {elapsed_s:.0f} s")
+            return
+        if app.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY}:
+            deployment = app.deployments.get(DEPLOYMENT)
+            raise _start_error(deployment.message if deployment else app.message)
+        if elapsed_s - told_s >= 5.0:
+            told_s = elapsed_s
+            report(f"loading the model, {elapsed_s:.0f} s")
+        time.sleep(0.1)
+    raise ReplicaUnavailable(f"The replicas were not ready after {READY_S:.0f} s.")
+
+
+def _start_error(message: str) -> Exception:
+    """The last line of the engine's traceback is the one that says why."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    words = [line for line in lines if "Error" in line or "Exception" in line or "pipeline.errors" in line]
+    reason = (words or lines or ["no message"])[-1].removeprefix("pipeline.errors.")
+    kind = OutOfMemory if "memory" in reason.lower() else ReplicaUnavailable
+    return kind(f"The replica did not start: {reason}")
+
+
+def _set_environment(environment: Mapping[str, str]) -> None:
+    """Ray reads its settings when it is imported; this makes it read them again, as Ray does for its own defaults."""
+    os.environ.update(environment)
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _ray_environment(auth: Auth, folder: Path | None) -> dict[str, str]:
+    """Must be in place before Ray is; every process that Ray starts inherits it."""
+    environment = {
+        "RAY_AUTH_MODE": auth,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # Ray's 15 lets any other program starve the engine
+        # What Ray does when nothing happens: together a twentieth of a two-core machine at its own settings.
+        "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+        "RAY_task_events_report_interval_ms": "0",
+        "RAY_enable_metrics_collection": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        # A replica in the middle of an engine step may take longer than Ray's tenth of a second to answer.
+        "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "2.0",
+        "PYTHONPATH": _python_path(),
+    }
+    if auth == "token" and folder is not None:
+        environment["RAY_AUTH_TOKEN_PATH"] = str(_token_file(folder))
+    return environment
+
+
+def _python_path() -> str:
+    """Where Ray's workers find our packages, installed or not."""
+    known = os.environ.get("PYTHONPATH", "")
+    return known if SOURCE_ROOT in known.split(os.pathsep) else os.pathsep.join(filter(None, [SOURCE_ROOT, known]))
+
+
+def _token_file(folder: Path) -> Path:
+    """A token of the cluster's own, readable by its user only; Ray would write one into the home folder."""
+    path = folder / "ray_token"
+    if not path.exists():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32))
+    return path

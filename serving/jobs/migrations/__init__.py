@@ -1,1 +1,0 @@
-"""The schema's history, run by `serving.jobs.migrate` only."""

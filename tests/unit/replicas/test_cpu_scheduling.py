@@ -1,0 +1,91 @@
+"""On a slow engine what stands near an answer has it to itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pipeline.llm.model import Call, Stage
+from serving.replicas.cpu_scheduling import Turns
+from tests.factories import make_call
+
+
+class Desk:
+    """Holds turns until told to let go, and knows who holds one."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.holding: list[str] = []
+        self.done: dict[str, asyncio.Event] = {}
+
+    async def use(self, name: str, call: Call) -> None:
+        self.done[name] = asyncio.Event()
+        async with self.turns.take(call):
+            self.holding.append(name)
+            try:
+                await self.done[name].wait()
+            finally:
+                self.holding.remove(name)
+
+    async def settle(self) -> list[str]:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return sorted(self.holding)
+
+
+def gate() -> Call:
+    return make_call("a" * 100, stage=Stage.GATE)
+
+
+async def test_gate_calls_wait_while_a_finding_is_written() -> None:
+    desk = Desk(Turns(bulk_tokens=1000))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(desk.use("map", make_call(stage=Stage.MAP)))
+        await desk.settle()
+        group.create_task(desk.use("gate", gate()))
+        group.create_task(desk.use("reduce", make_call(stage=Stage.REDUCE)))
+        assert await desk.settle() == ["map", "reduce"]
+        desk.done["map"].set()
+        assert await desk.settle() == ["reduce"]
+        desk.done["reduce"].set()
+        assert await desk.settle() == ["gate"]
+        desk.done["gate"].set()
+
+
+async def test_only_as_many_gate_calls_as_keep_the_engine_busy_are_let_in() -> None:
+    desk = Desk(Turns(bulk_tokens=250))
+    async with asyncio.TaskGroup() as group:
+        for name in "abcd":
+            group.create_task(desk.use(name, gate()))
+        assert await desk.settle() == ["a", "b"]
+        for name, then in (("a", ["b", "c"]), ("b", ["c", "d"]), ("c", ["d"]), ("d", [])):
+            desk.done[name].set()
+            assert await desk.settle() == then
+
+
+async def test_a_cancelled_wait_gives_its_turn_back() -> None:
+    desk = Desk(Turns(bulk_tokens=100))
+    holding = asyncio.create_task(desk.use("a", gate()))
+    waiting = asyncio.create_task(desk.use("b", gate()))
+    last = asyncio.create_task(desk.use("c", gate()))
+    assert await desk.settle() == ["a"]
+    waiting.cancel()
+    holding.cancel()
+    for task in (waiting, holding):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await desk.settle() == ["c"]
+    desk.done["c"].set()
+    await last
+
+
+async def test_on_a_gpu_nobody_waits() -> None:
+    desk = Desk(Turns(bulk_tokens=None))
+    async with asyncio.TaskGroup() as group:
+        for name in "abc":
+            group.create_task(desk.use(name, gate()))
+        group.create_task(desk.use("map", make_call(stage=Stage.MAP)))
+        assert await desk.settle() == ["a", "b", "c", "map"]
+        for done in desk.done.values():
+            done.set()
