@@ -23,14 +23,14 @@ GRACE_S = 5.0
 
 
 @dataclass(slots=True)
-class Visit:
+class Connection:
     """One client at one job."""
 
     delivered: bool = False
     """The client got all of it."""
 
 
-class Attendance:
+class ClientTracker:
     """Counts the clients of each job on this gateway; other gateways' clients are not seen."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -39,19 +39,19 @@ class Attendance:
         self._leaving: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def attend(self, job: Job) -> AsyncIterator[Visit]:
+    async def connect(self, job: Job) -> AsyncIterator[Connection]:
         """Be a client of `job` for as long as the block lasts, however it ends."""
-        visit = Visit()
+        connection = Connection()
         self._clients[job.id] += 1
         try:
-            yield visit
+            yield connection
         finally:
             self._clients[job.id] -= 1
             if not self._clients[job.id]:
                 del self._clients[job.id]
-                if not visit.delivered and not job.background:
+                if not connection.delivered and not job.background:
                     self._watch(job)
-                elif visit.delivered and job.request.presentation.get("echo", {}).get("store") is False:
+                elif connection.delivered and job.request.presentation.get("echo", {}).get("store") is False:
                     self._start(self._forget(job))
 
     def _watch(self, job: Job) -> None:
@@ -84,10 +84,10 @@ class Attendance:
         task.add_done_callback(self._leaving.discard)
 
 
-def get_attendance(request: Request) -> Attendance:
+def get_client_tracker(request: Request) -> ClientTracker:
     """One per application, made when it is first needed."""
     state = request.app.state
     if not hasattr(state, "attendance"):
-        state.attendance = Attendance(get_gateway(request))
-    attendance: Attendance = state.attendance
-    return attendance
+        state.client_tracker = ClientTracker(get_gateway(request))
+    tracker: ClientTracker = state.client_tracker
+    return tracker
