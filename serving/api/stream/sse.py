@@ -60,7 +60,7 @@ async def until_stopping(
         try:
             while True:
                 following = following or asyncio.ensure_future(anext(source, None))
-                waited = {following, stopped} if stopped else {following}
+                waited: set[asyncio.Future[Any]] = {following, stopped} if stopped else {following}
                 await asyncio.wait(waited, timeout=idle_s, return_when=asyncio.FIRST_COMPLETED)
                 if following.done():
                     item, following = following.result(), None
