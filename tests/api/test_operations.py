@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.dispatch.journal import RESERVE_BYTES
 from pipeline.errors import OutOfMemory
+from serving.api import http_server
 from serving.api.ops.health import STANDS_STILL_S, RunnerWatch
 from serving.jobs.job import JobState, RunnerStatus
 from serving.jobs.runner import new_status
@@ -175,6 +176,33 @@ async def test_a_long_body_is_refused_while_it_is_read(rig: Rig) -> None:
 
     answer = await rig.client.post("/v1/jobs", content=pieces(), headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_a_connection_whose_headers_do_not_come_is_closed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEADERS_S", 0.5)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    began_s = time.monotonic()
+    for sent, answers in ((b"", 0), (whole[:20], 0), (whole + whole[:20], 1)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(rig.url).port)
+        for piece in (sent[:-1], sent[-1:]):
+            writer.write(piece)
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            assert (await reader.read()).count(b"HTTP/1.1 200 OK") == answers
+        writer.close()
+    assert time.monotonic() - began_s < 15
+
+
+async def test_a_slow_body_and_a_slow_answer_are_no_slow_headers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEADERS_S", 0.2)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b'{"question": "Which?", ', b'"text": "The door ', b'is green."}'):
+            yield piece
+            await asyncio.sleep(0.3)
+
+    answer = await rig.client.post("/v1/jobs", content=pieces(), headers={"content-type": "application/json"})
+    assert answer.status_code == 202
 
 
 async def test_a_locked_database_is_503_and_comes_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
