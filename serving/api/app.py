@@ -22,6 +22,7 @@ from serving.api.ops import health, metrics, usage
 from serving.api.ops.health import RunnerWatch
 from serving.api.ops.metrics import HttpMetrics
 from serving.api.pages import serve_pages
+from serving.api.stream.clients import ClientTracker
 from serving.jobs.retention import prune_store
 
 ROUTERS: tuple[APIRouter, ...] = (
