@@ -28,12 +28,12 @@ def chat_call(
     budget: TokenBudget,
     *,
     max_output_tokens: int | None = None,
-    temperature: float = 0.0,
-    seed: int = 0,
     stop: Sequence[str] = (),
-    json_schema: str | None = None,
+    **sampling: Any,
 ) -> Call:
     """One call that continues the conversation; without `max_output_tokens` it may fill the context.
+
+    `sampling` are further fields of `Sampling`.
 
     Raises PromptTooLong, which knows how many tokens too many there are, and what `encode_chat` raises.
     """
@@ -46,11 +46,13 @@ def chat_call(
             f"model's context of {budget.context_tokens} holds.",
             over_tokens=over_tokens,
         )
-    sampling = Sampling(
-        max_output_tokens=wanted, temperature=temperature, seed=seed, stop=tuple(stop), json_schema=json_schema
-    )
     return budget.prove(
-        Call(prompt=prompt, sampling=sampling, stage=Stage.DIRECT, affinity=_affinity(messages, prompt.token_ids))
+        Call(
+            prompt=prompt,
+            sampling=Sampling(max_output_tokens=wanted, stop=tuple(stop), **sampling),
+            stage=Stage.DIRECT,
+            affinity=_affinity(messages, prompt.token_ids),
+        )
     )
 
 

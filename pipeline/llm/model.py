@@ -54,6 +54,16 @@ class Sampling:
 
     max_output_tokens: int
     temperature: float = 0.0
+    top_p: float = 1.0
+    """Draw from the likeliest tokens that together have this probability."""
+    top_k: int = 0
+    """Draw from so many of the likeliest tokens; 0: from all."""
+    min_p: float = 0.0
+    """Draw from tokens at least this share as likely as the likeliest."""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    """Counts the prompt's tokens too, so that a document can no longer be quoted: for conversations only."""
     seed: int = 0
     choices: tuple[str, ...] = ()
     """If set, the output is one token, one of these; `Completion.choice_logprobs` has the log-probability of each.

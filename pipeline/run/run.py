@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.chunks.context import context_tokens, gather_context
-from pipeline.chunks.split import Chunk, split_document
+from pipeline.chunks.split import SMALLEST_CHUNK_TOKENS, Chunk, split_document
 from pipeline.documents.document import Document
-from pipeline.errors import QuestionTooLong
+from pipeline.errors import ContextTooSmall, QuestionTooLong
 from pipeline.findings.confidence import Calibration, judge_finding
 from pipeline.findings.finding import Finding
 from pipeline.llm.prompt import PromptTemplate
@@ -64,6 +64,11 @@ class Run:
         """
         gathered = self.request.gather_tokens
         around = context_tokens(gathered, self.tokenizer)
+        if around and room_tokens - around < SMALLEST_CHUNK_TOKENS:
+            raise ContextTooSmall(
+                f"The prompts leave {room_tokens} tokens for a chunk and what is gathered around it: gather_tokens="
+                f"{gathered} takes {around} of them, and a chunk at least {SMALLEST_CHUNK_TOKENS}. Gather less."
+            )
         wanted = self.request.chunk_tokens or usual_tokens or self.resources.chunk_tokens
         chunks = split_document(self.document, self.tokenizer, min(wanted, room_tokens - around))
         self.read_as(gather_context(self.document, chunks, self.tokenizer, gathered) if around else chunks)

@@ -1,6 +1,7 @@
 """The gateway: HTTP in, records of `serving.jobs` out. Routes only translate; nothing here runs a job.
 
 app.py, gateway.py   create_app; what every route gets, and who is asking
+http_server.py       connections: a deadline for headers
 auth.py              keys, scopes, what is left of a key's limits, and when no key is needed
 errors.py            one table from error class to status; bodies for OpenAI's clients and RFC 9457 readers alike
 request_log.py       request ids, traces, the log line, safety headers, limits of bodies, the last resort for errors

@@ -22,7 +22,7 @@ from serving.api.ops import health, metrics, usage
 from serving.api.ops.health import RunnerWatch
 from serving.api.ops.metrics import HttpMetrics
 from serving.api.pages import serve_pages
-from serving.api.stream.clients import Attendance
+from serving.api.stream.clients import ClientTracker
 from serving.jobs.retention import prune_store
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -53,7 +53,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     app.state.runners = RunnerWatch(gateway.store)
-    app.state.attendance = Attendance(gateway)
+    app.state.client_tracker = ClientTracker(gateway)
     app.state.http_metrics = HttpMetrics()
     for router in ROUTERS:
         app.include_router(router)
@@ -80,7 +80,7 @@ def begin_stop(gateway: Gateway) -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     gateway: Gateway = app.state.gateway
-    living = (gateway.feed.run(), app.state.runners.run(), app.state.attendance.run(), _sweep(gateway))
+    living = (gateway.feed.run(), app.state.runners.run(), app.state.client_tracker.run(), _sweep(gateway))
     tasks = [asyncio.create_task(task) for task in living]
     try:
         yield

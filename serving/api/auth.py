@@ -1,8 +1,9 @@
 """Who may do what: `Depends(require("infer"))` gives the Principal or refuses.
 
-A key comes in the Authorization header and nowhere else. As long as no key was created, whoever sits at this machine
-needs none. A web page the person visits does not sit at this machine, though its requests come from there: those are
-told by their Origin and by a Host that is no name of this machine (DNS rebinding).
+A key comes in the Authorization header and nowhere else. As long as no key was created, programs of this machine need
+none. Two kinds of request come from this machine and are not its own: those of a web page that the person visits
+(another Origin or site, or a Host that is no name of this machine: DNS rebinding), and those that a proxy passes on for
+others. Both need a key.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from pipeline.errors import CapacityError
 from serving.api.errors import ApiError
 from serving.api.gateway import ALL_SCOPES, Gateway, Principal, get_gateway
 from serving.jobs.job import LOCAL_OWNER
+
+_PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
+"""With all whose names begin with `x-forwarded`, what reverse proxies add."""
+_HOW_TO_GET_A_KEY = "Create a key with `longfold keys create NAME` and send it as `Authorization: Bearer lf_...`."
 
 
 def require(scope: str) -> Callable[[Request], Awaitable[Principal]]:
@@ -41,9 +46,12 @@ async def identify(request: Request) -> Principal:
         key = await gateway.keys.verify(secret)
         if key is not None:
             return Principal(owner=key.owner, key=key, scopes=key.scopes)
-    if gateway.loopback_only and is_local(request) and not await gateway.keys.any_keys():
-        return Principal(owner=LOCAL_OWNER, key=None, scopes=ALL_SCOPES)
     message = "This key is unknown, expired or revoked." if secret else "Send a key: `Authorization: Bearer lf_...`."
+    if gateway.loopback_only and not await gateway.keys.any_keys():
+        refusal = why_not_local(request)
+        if not refusal:
+            return Principal(owner=LOCAL_OWNER, key=None, scopes=ALL_SCOPES)
+        message = f"{refusal} {_HOW_TO_GET_A_KEY}"
     raise ApiError(401, message, "invalid_api_key", headers={"www-authenticate": 'Bearer realm="longfold"'})
 
 
@@ -68,16 +76,32 @@ async def limit_headers(gateway: Gateway, principal: Principal) -> dict[str, str
     return headers
 
 
-def is_local(request: Request) -> bool:
-    """Whether a program of this machine asks, rather than a proxy for others or a web page from elsewhere."""
+def why_not_local(request: Request) -> str:
+    """Why this may be someone other than a program of this machine, as a sentence; empty if it is one."""
     headers = request.headers
-    if "forwarded" in headers or "x-forwarded-for" in headers:
-        return False
+    if request.client is not None and not _is_loopback(request.client.host):
+        return "Without a key only programs of this machine are served."
+    proxied = sorted(name for name in headers if name in _PROXY_HEADERS or name.startswith("x-forwarded"))
+    if proxied:
+        return f"The header {proxied[0]!r} says that a proxy passes this request on, for whom is not known."
+    if request.scope.get("http_version") == "1.0":  # nginx passes on in HTTP/1.0, and by default adds no header at all
+        return "A request in HTTP/1.0 may come through a proxy, for whom is not known."
     host = headers.get("host", "")
-    origin = headers.get("origin")
-    same_origin = origin is None or urlsplit(origin).netloc == host
-    peer = request.client is None or _is_loopback(request.client.host)
-    return peer and same_origin and _is_loopback(urlsplit(f"//{host}").hostname or "")
+    if not _is_this_machine(host):
+        return "The header Host is no name of this machine; ask for localhost or 127.0.0.1."
+    origin, site = headers.get("origin", f"http://{host}"), headers.get("sec-fetch-site", "none")
+    if origin.partition("://")[2] != host or site not in ("none", "same-origin"):
+        return "A web page from elsewhere sent this request."
+    return ""
+
+
+def _is_this_machine(host: str) -> bool:
+    """Of a Host header. One that is more than a name and a port (`someone@127.0.0.1`) is nobody's."""
+    try:
+        parsed = urlsplit(f"//{host}")
+        return parsed.netloc == host and "@" not in host and _is_loopback(parsed.hostname or "")
+    except ValueError:  # no address at all
+        return False
 
 
 def _is_loopback(host: str) -> bool:

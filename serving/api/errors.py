@@ -117,6 +117,13 @@ class ApiError(HTTPException):
         return problem | {"detail": self.message, "error": error, "request_id": request_id}
 
 
+class Stopping(ApiError):
+    """The process was asked to end; another one will answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message, "stopping", retry=True, retry_after_s=2)
+
+
 def find_row(error: type[errors.LongfoldError]) -> ErrorRow:
     """The row of the class, or of the nearest one it derives from."""
     return next(ERROR_TABLE[base] for base in error.__mro__ if base in ERROR_TABLE)
@@ -191,19 +198,19 @@ def explain_invalid(error: RequestValidationError) -> ApiError:
     """Name each field at fault and what is expected of it; what was sent is not repeated, it may be a document."""
     faults = error.errors()
     places = [".".join(str(part) for part in fault["loc"][1:]) for fault in faults]
-    if any(fault["type"] == "json_invalid" for fault in faults):
-        return not_json()
+    if broken := next((fault for fault in faults if fault["type"] == "json_invalid"), None):
+        return not_json(broken.get("ctx", {}).get("error", ""))
     if any(fault["loc"] == ("body",) and fault["type"] in _NO_OBJECT for fault in faults):
-        message = "The body is to be a JSON object, sent with the header Content-Type: application/json."
+        message = "The body must be a JSON object, sent with the header Content-Type: application/json."
         return ApiError(422, message, "invalid_request")
-    told = [
-        f"{place}: {fault['msg']}" if place else str(fault["msg"]) for place, fault in zip(places, faults, strict=True)
-    ]
+    said = [str(fault["msg"]).removeprefix("Value error, ") for fault in faults]
+    told = [f"{place}: {words}" if place else words for place, words in zip(places, said, strict=True)]
     return ApiError(422, "; ".join(told[:10]) + ".", "invalid_request", next(filter(None, places), None))
 
 
-def not_json() -> ApiError:
-    return ApiError(400, "The body is not JSON.", "invalid_json")
+def not_json(why: str = "") -> ApiError:
+    """`why` is the parser's word, which quotes nothing."""
+    return ApiError(400, f"The body is not JSON that can be read{': ' + why if why else ''}.", "invalid_json")
 
 
 def _from_framework(request: Request, error: StarletteHTTPException) -> ApiError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Request
 
-from serving.api.errors import ApiError
+from serving.api.errors import ApiError, Stopping
 
 if TYPE_CHECKING:
     from serving.api.stream.feed import EventFeed
@@ -39,6 +39,11 @@ class Gateway:
     """Who keeps the runner of this process; None if runners are elsewhere."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is asked to end: no new job is taken, streams say goodbye."""
+
+    def check_running(self) -> None:
+        """Raise Stopping once the process was asked to end."""
+        if self.stopping.is_set():
+            raise Stopping("The gateway is stopping and takes nothing new; send it again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

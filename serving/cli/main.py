@@ -205,7 +205,7 @@ def runner(
 @app.command()
 def prune() -> None:
     """Remove jobs, files and completed calls that are older, or more, than the settings keep."""
-    from serving import prune_command
+    from serving.cli import prune as prune_command
 
     prune_command.prune(command_settings())
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 
-import uvicorn
-
 from pipeline.errors import SettingInvalid
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
+from serving.api.http_server import make_server
 from serving.api.stream.feed import EventFeed
 from serving.cluster import ownership
 from serving.jobs.store import JobStore
@@ -34,14 +33,6 @@ CONNECTIONS_S = 5
 """What open connections have for ending by themselves; event streams end at once and are resumed by their clients."""
 CLUSTER_S = 20.0
 _BACKLOG = 2048
-
-
-class GatewayServer(uvicorn.Server):
-    """Uvicorn without its signal handlers: what ends is more than the HTTP server."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def run_serve(settings: Settings, report: Report) -> None:
@@ -84,7 +75,12 @@ async def open_gateway(settings: Settings, database: Database, model: OpenModel)
     return Gateway(
         settings=settings,
         store=store,
-        files=FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20),
+        files=FileStore(
+            database,
+            settings.files_dir,
+            max_bytes=settings.max_upload_mib << 20,
+            count_tokens=model.tokenizer.count,
+        ),
         keys=keys,
         feed=EventFeed(store),
         model=model,
@@ -96,14 +92,7 @@ async def open_gateway(settings: Settings, database: Database, model: OpenModel)
 async def _serve_until_stopped(
     gateway: Gateway, supervisor: Supervisor, listening: socket.socket, report: Report
 ) -> None:
-    config = uvicorn.Config(
-        create_app(gateway),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=CONNECTIONS_S,
-    )
-    server = GatewayServer(config)
+    server = make_server(create_app(gateway), shutdown_timeout_s=CONNECTIONS_S)
 
     stopped = asyncio.Event()
 

@@ -27,7 +27,7 @@ from serving.storage.database import Database
 from serving.storage.files import FileStore
 from serving.storage.migrate import check_schema
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PARENT_CHECK_S = 0.5
 _PRUNE_S = 3600.0
 REPORT_S = 2.0
@@ -78,7 +78,7 @@ async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Repor
     runner_id = new_runner_id()
     async with beating(beat_fd, runner_id):
         model = await _in_thread(lambda: bring_model(settings, report))
-        _LOG.info("runner.model", extra={"model": model.profile.name, "dtype": model.profile.dtype})
+        logger.info("runner.model name=%s dtype=%s", model.profile.name, model.profile.dtype)
         database = Database.open(settings.database)
         try:
             await check_schema(database)
@@ -133,7 +133,7 @@ async def report_start(
         try:
             await store.report_runner(status)
         except CapacityError as error:
-            _LOG.warning("runner.start_untold", extra={"error": type(error).__name__})
+            logger.warning("runner.start_untold", extra={"error": type(error).__name__})
 
     loading = asyncio.ensure_future(_in_thread(lambda: load(tell)))
     try:
@@ -182,9 +182,9 @@ async def _prune_hourly(journal: Journal, settings: Settings) -> None:
     while True:
         try:
             pruned = await prune_journal(journal, settings)
-            _LOG.info("journal.pruned", extra={"calls": pruned.calls})
+            logger.info("journal.pruned", extra={"calls": pruned.calls})
         except CapacityError as error:
-            _LOG.warning("journal.unpruned", extra={"error": type(error).__name__})
+            logger.warning("journal.unpruned", extra={"error": type(error).__name__})
         await asyncio.sleep(_PRUNE_S)
 
 

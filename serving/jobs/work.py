@@ -15,7 +15,7 @@ from pipeline.errors import CallerError
 from pipeline.findings.answer import Answer
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.chat import chat_call
-from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Completion
+from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Completion, Sampling
 from pipeline.run.answer_json import answer_record
 from pipeline.run.events import Event, Written
 from pipeline.run.meter import Meter
@@ -30,7 +30,7 @@ Emit = Callable[[Event], None]
 Result = Mapping[str, Any]
 
 _OPTIONS = frozenset(field.name for field in fields(Request)) - {"question", "task", "choices", "strategy", "limits"}
-_SAMPLING = frozenset({"max_output_tokens", "temperature", "seed", "stop", "json_schema"})
+_SAMPLING = frozenset(field.name for field in fields(Sampling)) - {"choices"}
 
 
 class Documents(Protocol):

@@ -155,6 +155,12 @@ class VllmModel:
         return SamplingParams(
             max_tokens=sampling.max_output_tokens,
             stop=list(sampling.stop),
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=sampling.repetition_penalty,
             repetition_detection=RepetitionDetectionParams(**REPETITION),
             **common,
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ulid import ULID
 
-from serving.jobs.presence import Presence
+from serving.storage.presence import Presence
 from serving.storage.stored_text import full_disk_told, index_path
 
 

@@ -20,7 +20,7 @@ class DocumentRef:
     """The upload it came from; empty for text given in the request."""
     characters: int = 0
     tokens: int = 0
-    """Of the served model, when it was stored; 0 if it was not counted."""
+    """Of the model that was served when it was stored, of a long text estimated; 0 if it was not counted."""
     sources: tuple[tuple[str, int, int, str], ...] = ()
     """Name, start, end, encoding of each source in it (pages of a PDF, for example)."""
 

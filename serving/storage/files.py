@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,16 @@ from ulid import ULID
 
 from pipeline.documents.document import Document
 from pipeline.errors import DocumentUnreadable, EmptyDocument
-from serving.jobs.presence import Presence
 from serving.storage.blobs import BlobFolder, remove_all
 from serving.storage.database import Database
 from serving.storage.document_ref import DocumentRef, document_from
 from serving.storage.json_columns import to_json
 from serving.storage.parse_file import ParseLimits, parse_file
+from serving.storage.presence import Presence
 from serving.storage.schema import files, job_documents
 from serving.storage.stored_text import (
     TextFacts,
+    estimate_tokens,
     read_document,
     read_span,
     write_text,
@@ -54,6 +55,8 @@ class StoredFile:
     size_bytes: int
     sha256: str
     created_unix_s: float
+    expires_unix_s: float | None = None
+    """From then on it is treated as deleted."""
     document: DocumentRef | None
     """What can be asked about; None for purposes that are not read."""
     error: str
@@ -69,12 +72,15 @@ class FileStore:
         *,
         max_bytes: int,
         parse_limits: ParseLimits | None = None,
+        count_tokens: Callable[[str], int] = lambda _: 0,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """`count_tokens` is the served model's; without it `DocumentRef.tokens` stays 0."""
         self._database = database
         self._blobs = BlobFolder(folder)
         self._max_bytes = max_bytes
         self._parse_limits = parse_limits or ParseLimits()
+        self._count_tokens = count_tokens
         self._now = now
         self._parsing = asyncio.Semaphore(_PARSED_AT_ONCE)
 
@@ -92,6 +98,7 @@ class FileStore:
         chunks: AsyncIterator[bytes],
         *,
         key_id: str = "",
+        expires_after_s: int | None = None,
     ) -> StoredFile:
         """Receive an upload piece by piece, read it, store both.
 
@@ -101,19 +108,27 @@ class FileStore:
         incoming = self._blobs.incoming()
         try:
             received = await receive_upload(chunks, incoming, max_bytes=self._max_bytes)
-            facts = None
-            if purpose not in _UNREAD_PURPOSES:
-                async with self._parsing:
-                    facts = await parse_file(incoming, name, incoming.with_suffix(".txt"), self._parse_limits)
-            return await self._keep(
-                incoming,
-                facts,
-                received,
-                {"owner": owner, "key_id": key_id, "purpose": purpose, "names": to_json((name, media_type))},
-                name,
-            )
+            read = None if purpose in _UNREAD_PURPOSES else await self._read(incoming, name)
+            now = self._now()
+            names = (name, media_type, *([now + expires_after_s] if expires_after_s is not None else []))
+            columns = {"owner": owner, "key_id": key_id, "purpose": purpose, "names": to_json(names)}
+            return await self._keep(incoming, read, received, columns | {"created_unix_s": now})
         finally:
             await asyncio.to_thread(remove_all, incoming)
+
+    async def add_enclosed(self, name: str, chunks: AsyncIterator[bytes]) -> DocumentRef:
+        """Read a file that came in a request and store its text as `add_text` does: no upload is made of it.
+
+        Raises as `add` does.
+        """
+        incoming = self._blobs.incoming()
+        try:
+            await receive_upload(chunks, incoming, max_bytes=self._max_bytes)
+            read = await self._read(incoming, name)
+            await asyncio.to_thread(self._blobs.keep_text, incoming.with_suffix(".txt"), read.text_sha256)
+        finally:
+            await asyncio.to_thread(remove_all, incoming)
+        return read
 
     async def add_text(self, owner: str, text: str, name: str) -> DocumentRef:
         """Store text that came in a request. It is kept while a job refers to it, and a day without one."""
@@ -133,11 +148,12 @@ class FileStore:
         return _reference(facts, name)
 
     async def find(self, file_id: str, owner: str) -> StoredFile | None:
-        """None also for a file of someone else."""
+        """None also for a file of someone else, and for one that has expired."""
         async with self._database.read() as connection:
             found = await connection.execute(select(*files.c).where(files.c.id == file_id, files.c.owner == owner))
             row = found.one_or_none()
-        return _file_from(row) if row is not None else None
+        stored = _file_from(row) if row is not None else None
+        return stored if stored is not None and not self._is_expired(stored) else None
 
     async def list_files(
         self, owner: str, *, purpose: str = "", limit: int = 100, after: str = "", newest_first: bool = True
@@ -150,7 +166,8 @@ class FileStore:
         if after:
             wanted = wanted.where(files.c.id < after if newest_first else files.c.id > after)
         async with self._database.read() as connection:
-            return [_file_from(row) for row in await connection.execute(wanted)]
+            found = [_file_from(row) for row in await connection.execute(wanted)]
+        return [stored for stored in found if not self._is_expired(stored)]
 
     async def delete(self, file_id: str, owner: str) -> bool:
         """False if there is no such file. The text of a document stays while a job refers to it."""
@@ -184,7 +201,12 @@ class FileStore:
         return removed
 
     async def sweep(self) -> int:
-        """Remove what crashes and deleted jobs left behind; return how many files. Call it at the start, and often."""
+        """Remove what has expired, and what crashes and deleted jobs left behind; return how many files. Call it
+        at the start, and often."""
+        async with self._database.read() as connection:
+            every = [_file_from(row) for row in await connection.execute(select(*files.c))]
+        for stored in filter(self._is_expired, every):
+            await self.delete(stored.id, stored.owner)
         before_unix_s = self._now() - _KEPT_UNNAMED_S
         old = await asyncio.to_thread(self._blobs.older_than, before_unix_s)
         removed = await asyncio.to_thread(self._blobs.remove_orphans)
@@ -226,20 +248,30 @@ class FileStore:
         except FileNotFoundError:
             raise DocumentUnreadable(_deleted(ref)) from None
 
+    def _is_expired(self, stored: StoredFile) -> bool:
+        return stored.expires_unix_s is not None and stored.expires_unix_s <= self._now()
+
+    async def _read(self, incoming: Path, name: str) -> DocumentRef:
+        """The text of the file `incoming`, which is then beside it; its owner calls it `name`."""
+        text_path = incoming.with_suffix(".txt")
+        async with self._parsing:
+            facts = await parse_file(incoming, name, text_path, self._parse_limits)
+            tokens = await asyncio.to_thread(estimate_tokens, text_path, facts.characters, self._count_tokens)
+        return replace(_reference(facts, name), tokens=tokens)
+
     async def _keep(
-        self, incoming: Path, facts: TextFacts | None, received: Received, columns: dict[str, Any], name: str
+        self, incoming: Path, read: DocumentRef | None, received: Received, columns: dict[str, Any]
     ) -> StoredFile:
         """Give bytes and text their final names and the file its row, in one transaction."""
-        now = self._now()
-        file_id = f"file-{ULID.from_timestamp(now)}"
-        if facts is not None:
-            document = _reference(facts, name, file_id)
-            columns = columns | {"text_sha256": facts.sha256, "document": to_json(document)}
+        file_id = f"file-{ULID.from_timestamp(columns['created_unix_s'])}"
+        if read is not None:
+            document = replace(read, file_id=file_id)
+            columns = columns | {"text_sha256": read.text_sha256, "document": to_json(document)}
         async with self._database.write() as connection:
             await _one_at_a_time(connection)
             self._blobs.keep_bytes(incoming, received.sha256)
-            if facts is not None:
-                self._blobs.keep_text(incoming.with_suffix(".txt"), facts.sha256)
+            if read is not None:
+                self._blobs.keep_text(incoming.with_suffix(".txt"), read.text_sha256)
             stored = await connection.execute(
                 insert(files)
                 .values(
@@ -247,7 +279,6 @@ class FileStore:
                     id=file_id,
                     size_bytes=received.size_bytes,
                     sha256=received.sha256,
-                    created_unix_s=now,
                 )
                 .returning(*files.c)
             )
@@ -260,10 +291,8 @@ class FileStore:
         return bool(await connection.scalar(jobs_with_it))
 
 
-def _reference(facts: TextFacts, name: str, file_id: str = "") -> DocumentRef:
-    return DocumentRef(
-        text_sha256=facts.sha256, name=name, file_id=file_id, characters=facts.characters, sources=facts.sources
-    )
+def _reference(facts: TextFacts, name: str) -> DocumentRef:
+    return DocumentRef(text_sha256=facts.sha256, name=name, characters=facts.characters, sources=facts.sources)
 
 
 def _deleted(ref: DocumentRef) -> str:
@@ -281,7 +310,7 @@ async def _count(connection: AsyncConnection, condition: Any) -> int:
 
 
 def _file_from(row: Row[Any]) -> StoredFile:
-    name, media_type = json.loads(row.names)
+    name, media_type, *expires = json.loads(row.names)
     return StoredFile(
         id=row.id,
         owner=row.owner,
@@ -291,6 +320,7 @@ def _file_from(row: Row[Any]) -> StoredFile:
         size_bytes=row.size_bytes,
         sha256=row.sha256,
         created_unix_s=row.created_unix_s,
+        expires_unix_s=expires[0] if expires else None,
         document=document_from(json.loads(row.document)) if row.document else None,
         error=row.error,
     )

@@ -133,7 +133,8 @@ files = Table(
     Index("files_by_sha256", "sha256"),
     Index("files_by_text", "text_sha256"),
 )
-"""`names`: JSON of the client's name and media type, which may hold any character."""
+"""`names`: JSON of the client's name and media type, which may hold any character, and of when the file expires, if it
+does, in Unix seconds."""
 
 runners = Table(
     "runners",

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from fastapi import FastAPI
 
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
+from serving.api.http_server import GatewayServer, make_server
 from serving.api.stream.feed import EventFeed
 from serving.jobs.job import Claim, JobState, Lane, NewEvent, RunnerStatus
 from serving.jobs.store import JobStore, LeaseWatch
@@ -42,7 +42,7 @@ class Rig:
     database: Database
     folder: Path
     client: httpx2.AsyncClient
-    server: uvicorn.Server
+    server: GatewayServer
 
     @property
     def store(self) -> JobStore:
@@ -105,13 +105,15 @@ async def running_gateway(
     if not model_path.exists():
         make_chat_model(model_path)
     store = JobStore(database)
+    model = OpenModel(load_profile(model_path, context_tokens=8192))
+    count_tokens = model.tokenizer.count
     gateway = Gateway(
         settings=Settings(state_dir=state, cache_dir=folder / "cache"),
         store=store,
-        files=FileStore(database, state / "files", max_bytes=max_upload_bytes),
+        files=FileStore(database, state / "files", max_bytes=max_upload_bytes, count_tokens=count_tokens),
         keys=KeyStore(database, state),
         feed=EventFeed(store),
-        model=OpenModel(load_profile(model_path, context_tokens=8192)),
+        model=model,
         speeds=SpeedBook(folder / "cache"),
         loopback_only=loopback_only,
     )
@@ -119,8 +121,7 @@ async def running_gateway(
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does not for such a socket
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
+    server = make_server(app, shutdown_timeout_s=2)
     serving = asyncio.create_task(server.serve([listening]))
     try:
         while not server.started:

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import uvicorn
-
 from pipeline.llm.scripted import ScriptedModel
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
+from serving.api.http_server import make_server
 from serving.api.stream import clients
-from serving.cli.serve import GatewayServer, listen, open_gateway, serve
+from serving.cli.serve import listen, open_gateway, serve
 from serving.jobs.job import Lane
 from serving.session import OpenModel
 from serving.settings import Settings, load_settings
@@ -126,9 +125,7 @@ async def _serving(folder: Path, model: ScriptedModel, fields: dict[str, Any]) -
     )
     gateway = await open_gateway(settings, rig.database, rig.model)
     runner = rig.runner(model, pace=QUICK, places={Lane.LONG: settings.long_jobs, Lane.SHORT: settings.short_jobs})
-    server = GatewayServer(
-        uvicorn.Config(create_app(gateway), log_config=None, access_log=False, timeout_graceful_shutdown=2)
-    )
+    server = make_server(create_app(gateway), shutdown_timeout_s=2)
     with listen("127.0.0.1", 0) as listening:
         running = asyncio.create_task(runner.run())
         serving = asyncio.create_task(server.serve([listening]))

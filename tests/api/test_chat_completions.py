@@ -30,7 +30,8 @@ async def test_models_are_the_strategies_auto_and_the_served_model(service: Serv
     assert (names[0], names[-1]) == ("auto", "model")
     assert set(names) == {"auto", *STRATEGIES, "model"}
     assert len(names) == len(set(names))
-    found = await client.models.retrieve("mapreduce:model")
+    found: Any = await client.models.retrieve("mapreduce:model")
+    assert "reduce" in found.longfold["steps"], "what a run may be paused before"
     assert (found.id, found.owned_by, found.object) == ("mapreduce:model", "longfold", "model")
     with pytest.raises(openai.NotFoundError, match="mapreduce"):
         await client.models.retrieve("gpt-4")
@@ -75,23 +76,59 @@ async def test_a_document_within_the_messages_is_found_by_its_length(service: Se
     assert (plan["found_by"], plan["question"], plan["instructions"]) == ("length", QUESTION, "Be brief.")
 
 
-async def test_document_and_question_in_one_text_are_ambiguous(service: Service) -> None:
-    messages: list[Any] = [{"role": "user", "content": f"{BOOK}\n\n{QUESTION}"}]
+CITED = f"Cite sources as [id].\n\n<context>\n<source id=1>{BOOK}</source>\n</context>\n\n{QUESTION}"
+
+
+@pytest.mark.parametrize(
+    ("messages", "found_by"),
+    [
+        ([("user", f"{BOOK}\n\n{QUESTION}")], "one text"),
+        ([("user", f"{QUESTION}\n\n{BOOK}")], "one text"),
+        ([("user", f"Use what follows.\n\n{BOOK}\n\nQuestion: {QUESTION}\nHelpful Answer:")], "one text"),
+        ([("system", "You are helpful."), ("user", CITED)], "one text"),
+        ([("system", QUESTION), ("user", BOOK)], "system text"),
+        ([("system", f"Answer from this:\n\n{BOOK}"), ("user", QUESTION)], "length"),
+        ([("user", BOOK), ("assistant", "A long story."), ("user", QUESTION)], "length"),
+    ],
+    ids=["pasted", "asked first", "stuffed prompt", "RAG template", "llm -s", "RAG in system", "follow-up"],
+)
+async def test_the_commonest_shapes_of_a_long_prompt_are_read(
+    service: Service, messages: list[tuple[str, str]], found_by: str
+) -> None:
+    asked: list[Any] = [{"role": role, "content": content} for role, content in messages]
+    answer = await service.client().chat.completions.create(model="auto", messages=asked)
+    plan: Any = (answer.model_extra or {})["longfold"]["plan"]
+    assert answer.choices[0].message.content == "Anselm"
+    assert (plan["found_by"], plan["question"]) == (found_by, QUESTION)
+
+
+async def test_a_long_text_that_asks_nothing_is_ambiguous(service: Service) -> None:
+    messages: list[Any] = [{"role": "user", "content": BOOK}]
     with pytest.raises(openai.BadRequestError, match="file part") as refusal:
         await service.client().chat.completions.create(model="auto", messages=messages)
     assert (refusal.value.code, refusal.value.param) == ("ambiguous_document", "messages")
     assert refusal.value.response.headers["x-should-retry"] == "false"
+    turns: list[Any] = [{"role": role, "content": "word " * 100} for role in ("user", "assistant") * 50]
+    with pytest.raises(openai.BadRequestError, match="context") as refusal:
+        await service.client().chat.completions.create(model="auto", messages=[*turns, *HELLO])
+    assert refusal.value.code == "context_length_exceeded"
     assert await service.jobs() == []
 
 
-async def test_a_file_may_come_within_the_request(service: Service) -> None:
+@pytest.mark.parametrize("scopes", [{"infer"}, {"infer", "files"}])
+async def test_a_file_may_come_within_the_request_and_is_kept_for_it_alone(service: Service, scopes: set[str]) -> None:
     data = "data:text/plain;base64," + base64.b64encode(BOOK.encode()).decode()
     parts = [{"type": "file", "file": {"file_data": data, "filename": "a.txt"}}, {"type": "text", "text": QUESTION}]
     messages: list[Any] = [{"role": "user", "content": parts}]
-    answer = await service.client().chat.completions.create(model="auto", messages=messages)
+    headers = await service.rig.make_key(scopes=scopes, owner="team")
+    key = headers["authorization"].removeprefix("Bearer ")
+    answer = await service.client(api_key=key).chat.completions.create(model="auto", messages=messages)
     told: Any = answer.model_extra
     assert answer.choices[0].message.content == "Anselm"
-    assert told["longfold"]["plan"]["documents"][0]["name"] == "a.txt"
+    [document] = told["longfold"]["plan"]["documents"]
+    assert (document["name"], document["file_id"], document["tokens"] > 0) == ("a.txt", None, True)
+    colleague = await service.rig.make_key(scopes={"files"}, owner="team")
+    assert (await service.rig.client.get("/v1/files", headers=colleague)).json()["data"] == []
 
 
 async def test_what_the_document_does_not_say_is_a_plain_sentence_and_a_flag(service: Service) -> None:
@@ -114,6 +151,21 @@ async def test_a_short_conversation_is_passed_to_the_model(service: Service, mod
     assert answer.usage.prompt_tokens == len(call.prompt.token_ids)
     told: Any = answer.model_extra
     assert told["longfold"]["plan"]["strategy"] == "pass_through"
+
+
+async def test_how_a_conversation_is_to_be_drawn_reaches_the_model(service: Service) -> None:
+    penalties = {"presence_penalty": 0.5, "frequency_penalty": -0.5}
+    answer = await service.client().chat.completions.create(
+        model="auto",
+        messages=HELLO,
+        top_p=0.9,
+        extra_body={"top_k": 40, "min_p": 0.05, "repetition_penalty": 1.1},
+        **penalties,  # type: ignore[arg-type]
+    )
+    assert answer.choices[0].message.content == GREETING
+    sampling = service.model.calls[0].sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (1.0, 0.9, 40, 0.05)
+    assert (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty) == (0.5, -0.5, 1.1)
 
 
 async def test_an_answer_is_allowed_no_more_than_the_context_holds(service: Service) -> None:
@@ -145,17 +197,25 @@ async def test_the_model_itself_reads_no_files_and_takes_no_more_than_its_contex
     with pytest.raises(openai.BadRequestError) as refusal:
         await client.chat.completions.create(model="model", messages=[{"role": "user", "content": BOOK}])
     assert refusal.value.code == "context_length_exceeded"
-    with pytest.raises(openai.BadRequestError) as refusal:
-        await client.chat.completions.create(model="model", messages=HELLO, top_p=0.5)
-    assert refusal.value.param == "top_p"
 
 
 async def test_what_a_strategy_cannot_obey_is_told_as_ignored(service: Service) -> None:
     answer = await service.client().chat.completions.create(
-        model="mapreduce", messages=about_file(await service.upload()), temperature=0.9, top_p=0.5, user="u"
+        model="mapreduce",
+        messages=about_file(await service.upload()),
+        temperature=0.9,
+        top_p=0.5,
+        user="u",
+        max_tokens=7,
     )
     told: Any = answer.model_extra
-    assert sorted(told["longfold"]["ignored"]) == ["temperature", "top_p", "user"]
+    assert sorted(told["longfold"]["ignored"]) == ["max_tokens", "temperature", "top_p", "user"]
+    answer = await service.client().chat.completions.create(
+        model="mapreduce", messages=about_file(await service.upload()), temperature=0, top_p=1, frequency_penalty=0
+    )
+    told = answer.model_extra
+    assert "ignored" not in told["longfold"], "they ask for what is done"
+    assert all(call.sampling.temperature == 0 for call in service.model.calls)
 
 
 async def test_a_file_that_is_not_there_is_not_found(service: Service) -> None:

@@ -216,6 +216,14 @@ async def test_waiting_for_the_end_of_a_job_returns_its_state(rig: Rig) -> None:
     assert await rig.gateway.feed.wait_terminal("01K9ZJ3W5T8Q4V6X2B7N9M1C0D") is None
 
 
+def test_an_event_is_one_line_whatever_its_text_holds() -> None:
+    """Readers end a line at CR and LF alone; what else Unicode calls a line end belongs to the text."""
+    text = "a\u2028b\x85c\x0bd\re\nf"
+    head, line, *rest = frame({"text": text}, event="written").decode().split("\n")
+    assert (head, rest) == ("event: written", ["", ""])
+    assert json.loads(line.removeprefix("data: ")) == {"text": text}
+
+
 async def test_a_quiet_stream_is_kept_alive_with_comments() -> None:
     async def quiet() -> AsyncIterator[bytes]:
         yield frame({"answer": "grün\nund rot"}, event="provisional", id=7)

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import openai
 import psutil
 import pytest
 
@@ -58,6 +59,7 @@ async def test_an_upload_is_kept_shown_listed_given_back_and_forgotten(rig: Rig)
         "user_data",
     )
     assert file["longfold"]["characters"] == len(data.decode())
+    assert file["longfold"]["tokens"] == rig.gateway.model.tokenizer.count(data.decode())
     path = f"/v1/files/{file['id']}"
     assert (await rig.client.get(path)).json() == file
     assert (await rig.client.get("/v1/files")).json()["data"] == [file]
@@ -118,7 +120,7 @@ async def test_a_form_is_read_wherever_the_network_cuts_it(rig: Rig, piece_bytes
         ([part('name="file"; filename="a"', b"hello")], False, 400, "incomplete_upload"),
         ([part('name="document"; filename="a"', b"hello")], True, 400, "unknown_parameter"),
         ([part('name="purpose"', b"party"), part('name="file"; filename="a"', b"hello")], True, 400, "invalid_purpose"),
-        ([part('name="file"; filename="a"', LONG), part('name="purpose"', b"batch")], True, 400, "purpose_after_file"),
+        ([part('name="file"; filename="a"', LONG), part('name="purpose"', b"batch")], True, 400, "field_after_file"),
         ([part('name="expires_after"', b"1"), part('name="file"; filename="a"', b"x")], True, 400, "unknown_parameter"),
         (
             [part('name="file"; filename="a"', b"x"), part('name="file"; filename="b"', b"y")],
@@ -181,3 +183,21 @@ async def test_a_client_that_goes_away_leaves_nothing(rig: Rig) -> None:
         await asyncio.sleep(0.05)
     assert leftovers(rig) == []
     assert (await rig.client.get("/healthz")).status_code == 200
+
+
+async def test_a_file_may_be_given_a_time_to_expire(rig: Rig) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{rig.url}/v1", api_key="none", max_retries=0) as client:
+        made = await client.files.create(
+            file=("a.txt", b"Some words."),
+            purpose="user_data",
+            expires_after={"anchor": "created_at", "seconds": 3600},
+        )
+        assert made.expires_at == made.created_at + 3600
+        assert (await client.files.retrieve(made.id)).expires_at == made.expires_at
+    for fields, param in (
+        ({"expires_after[seconds]": "60"}, "expires_after[seconds]"),
+        ({"expires_after[seconds]": "soon"}, "expires_after[seconds]"),
+        ({"expires_after[anchor]": "never", "expires_after[seconds]": "3600"}, "expires_after[anchor]"),
+    ):
+        refused = await rig.client.post("/v1/files", files={"file": ("a.txt", b"Some words.")}, data=fields)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.jobs import store
 from serving.jobs.job import JobState, NewEvent
+from serving.session import SpeedBook
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 
 QUESTION = "Which colour is the door?"
@@ -31,6 +33,41 @@ async def test_a_job_is_accepted_with_its_place_and_found_under_all_its_names(ri
     for spelled in (f"job_{bare}", f"resp_{bare}", f"chatcmpl-{bare}", bare):
         found = (await rig.client.get(f"/v1/jobs/{spelled}")).json()
         assert (found["id"], found["state"], found["metadata"]) == (job["id"], "queued", {"ticket": "1"})
+
+
+async def test_the_queue_counts_in_an_estimate(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"question": QUESTION, "text": TEXT}
+    queue = (await rig.client.post("/v1/jobs:estimate", json=body)).json()["queue"]
+    assert queue == {"jobs": 0, "running": 0, "seconds": None}, "this machine was never measured"
+    monkeypatch.setattr(SpeedBook, "find", lambda self, fingerprint: 2.0)
+    for _ in range(3):
+        await rig.submit()
+    await rig.claim()
+    queue = (await rig.client.post("/v1/jobs:estimate", json=body)).json()["queue"]
+    tokens = len(TEXT) // 3
+    assert queue == {"jobs": 2, "running": 1, "seconds": 3 * tokens / 2}
+
+
+async def test_a_request_that_waits_is_refused_for_what_is_queued_before_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpeedBook, "find", lambda self, fingerprint: 10.0)
+    messages = [{"role": "user", "content": "Hello"}]
+    asked = {"model": rig.gateway.model.profile.name, "messages": messages, "max_tokens": 8}
+    for _ in range(50):
+        await rig.submit(text=TEXT * 10)
+    answer = await rig.client.post("/v1/chat/completions", json=asked)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "use_background")
+    assert "behind 50 other jobs" in answer.json()["error"]["message"]
+
+
+async def test_one_owner_cannot_fill_the_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_QUEUED_PER_OWNER", 1)
+    await rig.submit()
+    answer = await rig.client.post("/v1/jobs", json={"question": QUESTION, "text": TEXT})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "overloaded")
+    assert "1 of your jobs are waiting" in answer.json()["error"]["message"]
+    await rig.submit(await rig.make_key(owner="another"))
 
 
 async def test_files_and_text_become_one_document_in_their_order(rig: Rig) -> None:
@@ -59,7 +96,22 @@ async def test_files_and_text_become_one_document_in_their_order(rig: Rig) -> No
         ({"question": "  "}, 422, "invalid_request", "question", "question"),
         ({"text": " \n "}, 422, "empty_document", None, "no text"),
         ({"text": None}, 422, "invalid_request", None, "file_ids or as text"),
-        ({"choices": ["red"], "task": "code"}, 422, "invalid_request", None, "choices"),
+        ({"choices": ["red"]}, 422, "invalid_request", "choices", "at least two"),
+        ({"choices": ["red", "blue"], "task": "code"}, 422, "invalid_request", None, "go together"),
+        ({"task": "multiple_choice"}, 422, "invalid_request", None, "go together"),
+        ({"options": {"chunk_tokens": 511}}, 422, "invalid_request", "options.chunk_tokens", "512"),
+        ({"options": {"use_scores": 0}}, 422, "invalid_request", "options.use_scores", "boolean"),
+        ({"limits": {"calls": "5"}}, 422, "invalid_request", "limits.calls", "integer"),
+        ({"question": "Why? " * 3000}, 422, "question_too_long", "question", "at most"),
+        ({"choices": ["red " * 2000, "blue"]}, 422, "question_too_long", "question", "at most"),
+        (
+            {"options": {"gather_tokens": 9000}, "strategy": "mapreduce"},
+            422,
+            "context_too_small",
+            "options",
+            "gather_tokens=9000",
+        ),
+        ({"options": {"gather_tokens": 9000}, "text": TEXT * 2000}, 422, "context_too_small", "options", "Gather less"),
         ({"file_ids": ["file-01K9ZJ3W5T8Q4V6X2B7N9M1C0D"]}, 404, "file_not_found", "file_ids.0", "file-01K9"),
     ],
 )
@@ -72,6 +124,14 @@ async def test_what_cannot_be_done_is_said_with_its_field(
     assert told in body["detail"]
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_what_cannot_be_done_leaves_no_job(rig: Rig) -> None:
+    for fields in ({"choices": ["red"]}, {"question": "Why? " * 3000}, {"options": {"gather_tokens": 9000}}):
+        body = {"question": QUESTION, "text": TEXT * 2000} | fields
+        assert (await rig.client.post("/v1/jobs", json=body)).status_code == 422
+        assert (await rig.client.post("/v1/jobs:estimate", json=body)).status_code == 422
+    assert (await rig.client.get("/v1/jobs")).json()["data"] == []
 
 
 async def test_one_idempotency_key_makes_one_job_of_twenty_posts(rig: Rig) -> None:
@@ -169,6 +229,8 @@ async def test_too_much_text_at_once_is_refused(rig: Rig) -> None:
     too_much = await rig.client.get(f"/v1/jobs/{job_id}/text", params={"start": 0, "end": 400_000})
     assert too_much.status_code == 422
     assert len((await rig.client.get(f"/v1/jobs/{job_id}/text")).json()["text"]) == 262_144
+    nothing = await rig.client.get(f"/v1/jobs/{job_id}/text", params={"start": 9, "end": 3})
+    assert (nothing.status_code, nothing.json()["text"], nothing.json()["start"]) == (200, "", 9)
 
 
 async def test_the_tree_is_what_the_events_tell(rig: Rig) -> None:

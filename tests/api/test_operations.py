@@ -21,10 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.dispatch.journal import RESERVE_BYTES
 from pipeline.errors import OutOfMemory
+from serving.api import http_server
 from serving.api.ops.health import STANDS_STILL_S, RunnerWatch
 from serving.jobs.job import JobState, RunnerStatus
 from serving.jobs.runner import new_status
 from serving.jobs.runner_process import report_start
+from serving.jobs.supervisor import Supervisor
 from serving.logging import JsonLines
 from tests.api.gateway_rig import TEXT, Rig, running_gateway
 from tests.api.rig import until
@@ -176,6 +178,33 @@ async def test_a_long_body_is_refused_while_it_is_read(rig: Rig) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
 
 
+async def test_a_connection_whose_headers_do_not_come_is_closed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEADERS_S", 0.5)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    began_s = time.monotonic()
+    for sent, answers in ((b"", 0), (whole[:20], 0), (whole + whole[:20], 1)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(rig.url).port)
+        for piece in (sent[:-1], sent[-1:]):
+            writer.write(piece)
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            assert (await reader.read()).count(b"HTTP/1.1 200 OK") == answers
+        writer.close()
+    assert time.monotonic() - began_s < 15
+
+
+async def test_a_slow_body_and_a_slow_answer_are_no_slow_headers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEADERS_S", 0.2)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b'{"question": "Which?", ', b'"text": "The door ', b'is green."}'):
+            yield piece
+            await asyncio.sleep(0.3)
+
+    answer = await rig.client.post("/v1/jobs", content=pieces(), headers={"content-type": "application/json"})
+    assert answer.status_code == 202
+
+
 async def test_a_locked_database_is_503_and_comes_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rig.database, "_turn_s", 0.2)
     async with rig.database._turn:
@@ -294,6 +323,35 @@ async def test_a_full_disk_is_named_before_the_runner_that_cannot_write(
     assert answer.status_code == 503
     assert first == f"The disk of {rig.folder / 'state'} is full; jobs wait until there is room."
     assert "runner" in second
+
+
+async def test_a_state_folder_that_nothing_has_made_yet_is_no_fault(rig: Rig, tmp_path: Path) -> None:
+    """With Postgres: the first upload makes it."""
+    settings = rig.gateway.settings.model_copy(update={"state_dir": tmp_path / "not" / "yet"})
+    rig.gateway.settings = settings
+    rig.app.state.runners = watch = RunnerWatch(rig.store)
+    for number in (1, 2):
+        await rig.beat(number)
+        await watch.look()
+    answer = await rig.client.get("/readyz")
+    assert (answer.status_code, answer.json()["missing"]) == (200, [])
+    assert (await rig.client.get("/metrics")).status_code == 200
+
+
+async def test_a_runner_of_our_own_that_hangs_is_told_of_at_once_and_another_one_is_enough(rig: Rig) -> None:
+    rig.app.state.runners = watch = RunnerWatch(rig.store)
+    for number in (1, 2):
+        await rig.beat(number)
+        await watch.look()
+    own = Supervisor(["true"])
+    own.runner_id, own.trouble = "hand", "has not answered for 6 s; it is replaced if it stays silent"
+    rig.gateway.runner = own
+    answer = await rig.client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["missing"] == ["The runner has not answered for 6 s; it is replaced if it stays silent."]
+    own.runner_id = "another"
+    assert (await rig.client.get("/readyz")).status_code == 200
+    rig.gateway.runner = None
 
 
 async def test_not_ready_without_its_database(rig: Rig) -> None:

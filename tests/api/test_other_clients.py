@@ -16,14 +16,15 @@ from tests.api.openai_rig import BOOK, GREETING, QUESTION, Service, about_file, 
 __all__ = ["service"]
 
 
-async def run(*command: str, **environment: str) -> str:
+async def run(*command: str, typed: str | None = None, **environment: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *command,
+        stdin=asyncio.subprocess.DEVNULL if typed is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={"PATH": "/usr/bin:/bin", **environment},
     )
-    output, errors = await process.communicate()
+    output, errors = await process.communicate(None if typed is None else typed.encode())
     assert process.returncode == 0, errors.decode()
     return output.decode()
 
@@ -37,6 +38,15 @@ async def test_langchain_asks_and_streams(service: Service) -> None:
     assert answer.usage_metadata["input_tokens"] > 0
     pieces = [piece async for piece in model.astream(messages)]
     assert "".join(str(piece.content) for piece in pieces) == "Anselm"
+
+
+async def test_langchain_stuffs_a_prompt(service: Service) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    prompts = pytest.importorskip("langchain_core.prompts")
+    template = "Answer from the context alone.\n\n{context}\n\nQuestion: {question}\nHelpful Answer:"
+    model = langchain.ChatOpenAI(model="auto", base_url=service.url, api_key="none", max_retries=0, top_p=0.9)
+    chain = prompts.ChatPromptTemplate.from_template(template) | model
+    assert (await chain.ainvoke({"context": BOOK, "question": QUESTION})).content == "Anselm"
 
 
 async def test_langchain_sends_files_and_uses_responses(service: Service) -> None:
@@ -59,21 +69,19 @@ async def test_the_llm_command_asks_with_its_own_configuration_and_key(service: 
     folder.mkdir()
     secret = (await service.rig.make_key())["authorization"].removeprefix("Bearer ")
     (folder / "keys.json").write_text(json.dumps({"longfold": secret}), encoding="utf-8")
-    models = f"- model_id: longfold\n  model_name: model\n  api_base: {service.url}\n  api_key_name: longfold\n"
+    models = "".join(
+        f"- model_id: {name}\n  model_name: {model}\n  api_base: {service.url}\n  api_key_name: longfold\n"
+        for name, model in (("plain", "model"), ("longfold", "auto"))
+    )
     (folder / "extra-openai-models.yaml").write_text(models, encoding="utf-8")
+    command = (sys.executable, "-m", "llm", "-m")
+    environment = {"LLM_USER_PATH": str(folder), "HOME": str(tmp_path)}
     for options in ((), ("--no-stream",)):
-        said = await run(
-            sys.executable,
-            "-m",
-            "llm",
-            "-m",
-            "longfold",
-            *options,
-            "Hello",
-            LLM_USER_PATH=str(folder),
-            HOME=str(tmp_path),
-        )
+        said = await run(*command, "plain", *options, "Hello", **environment)
         assert said.strip() == GREETING
+    for options in (("-s", QUESTION), (QUESTION,), ("-o", "top_p", "0.9", "-s", QUESTION)):
+        said = await run(*command, "longfold", *options, typed=f"{BOOK}\n", **environment)
+        assert said.strip() == "Anselm"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -7,11 +7,13 @@ import json
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pipeline.llm.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
 from serving.models.dtype import choose_dtype
+from serving.replicas.vllm_engine import VllmModel, VllmSettings
 from tests.engine.conftest import Served
 
 QUESTION = "The capital of France is Paris. Is Paris the capital of France? Answer:"
@@ -44,6 +46,20 @@ async def complete_one(served: Served, call: Call) -> Completion:
     (outcome,) = await complete(served, call)
     assert isinstance(outcome, Completion), outcome
     return outcome
+
+
+def test_how_a_call_is_to_be_drawn_is_what_the_engine_is_told(model_path: Path) -> None:
+    """Without an engine: the parameters are checked by vLLM's own class when they are made."""
+    settings = VllmSettings(
+        model_path=str(model_path), context_tokens=512, on_gpu=False, dtype="float32", step_tokens=512
+    )
+    model = VllmModel(settings)
+    drawing = {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.05}
+    penalties = {"presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.1}
+    params = model.params(Sampling(max_output_tokens=5, **drawing, **penalties))  # type: ignore[arg-type]
+    assert {name: getattr(params, name) for name in {**drawing, **penalties}} == drawing | penalties
+    plain = model.params(Sampling(max_output_tokens=5))
+    assert (plain.temperature, plain.top_p, plain.top_k, plain.repetition_penalty) == (0.0, 1.0, 0, 1.0)
 
 
 async def test_choice_logprobs_are_the_models_own(served: Served) -> None:

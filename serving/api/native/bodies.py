@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.config import JsonDict
 
+from pipeline.chunks.split import SMALLEST_CHUNK_TOKENS
 from pipeline.errors import UnknownName
-from pipeline.strategies import check_step, find_strategy
-from pipeline.tasks import load_task
+from pipeline.strategies import STRATEGIES, check_step, find_strategy
+from pipeline.tasks import TASKS, load_task
 from serving.api.errors import from_longfold
 from serving.jobs.job import JobRequest
 from serving.storage.document_ref import DocumentRef
@@ -16,22 +18,34 @@ from serving.storage.document_ref import DocumentRef
 _MOST_FILES = 200
 _MOST_CHOICES = 26
 
+
+def _as_integer(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_as_integer)]
+"""To JSON, 5.0 is an integer."""
+
+_NOT_BLANK = r"\S"
+
 _MetadataName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 _MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 Metadata = Annotated[dict[_MetadataName, _MetadataValue], Field(max_length=16)]
 """OpenAI's limits."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+class Strict(BaseModel):
+    """What is known to us to the last field, and of the types it says: `0` is not `false`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
-class JobOptions(_Strict):
+class JobOptions(Strict):
     """How to go about it; what is left out, the model's catalogue entry says."""
 
-    chunk_tokens: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
+    chunk_tokens: Annotated[Integer, Field(ge=SMALLEST_CHUNK_TOKENS, le=1_000_000)] | None = None
     """Size of a chunk in the model's tokens."""
-    gather_tokens: Annotated[int, Field(ge=0, le=100_000)] = 0
+    gather_tokens: Annotated[Integer, Field(ge=0, le=100_000)] = 0
     """Tokens of neighbouring text, and the headings above, that are shown beside each chunk."""
     use_gate: bool = True
     """Ask first, with one token, which chunks are worth reading closely."""
@@ -39,7 +53,7 @@ class JobOptions(_Strict):
     """Ask of each finding's evidence whether it states the answer."""
     settle_conflicts: bool = True
     """Compare findings that contradict each other two by two, instead of weighing all in one call."""
-    reread_rounds: Annotated[int, Field(ge=0, le=2)] = 0
+    reread_rounds: Annotated[Integer, Field(ge=0, le=2)] = 0
     """Of `mapreduce`: how often the model may name parts to read again where its answer is doubtful."""
     copy_quotes: bool = False
     """The model copies quotes instead of naming sentences."""
@@ -53,58 +67,51 @@ class JobOptions(_Strict):
     """Of `reference`: answers carry a confidence score."""
 
 
-class JobLimits(_Strict):
+class JobLimits(Strict):
     """Where reading stops; the answer is then made from what is known."""
 
-    calls: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    tokens: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    calls: Annotated[Integer, Field(ge=1, le=10**9)] | None = None
+    tokens: Annotated[Integer, Field(ge=1, le=10**12)] | None = None
     """Prompt and output tokens of all calls."""
     wall_time_s: Annotated[float, Field(gt=0, le=10**7)] | None = None
 
 
-class JobBody(_Strict):
-    """A question about documents: files that were uploaded, a text, or both (the text comes last)."""
+_CHOICES_OR_NOT: JsonDict = {
+    "anyOf": [
+        {"properties": {"choices": {"maxItems": 0}, "task": {"not": {"const": "multiple_choice"}}}},
+        {
+            "required": ["choices"],
+            "properties": {"choices": {"minItems": 2}, "task": {"enum": ["multiple_choice", None]}},
+        },
+    ]
+}
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"question": "Who signed the contract?", "file_ids": ["file-01K9ZJ3W5T8Q4V6X2B7N9M1C0D"]},
-                {
-                    "strategy": "mapreduce",
-                    "question": "Which colour is the door?",
-                    "text": "The house stood on a hill. Its door was green.",
-                    "options": {"chunk_tokens": 2000},
-                    "limits": {"calls": 500},
-                    "metadata": {"ticket": "4711"},
-                },
-            ]
-        }
-    )
-    question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
-    file_ids: Annotated[list[Annotated[str, StringConstraints(max_length=64)]], Field(max_length=_MOST_FILES)] = []
-    text: str | None = None
-    text_name: Annotated[str, StringConstraints(min_length=1, max_length=255)] = "text"
-    """What the text is called in evidence."""
-    strategy: Annotated[str, StringConstraints(max_length=64)] = "auto"
-    task: Annotated[str, StringConstraints(max_length=64)] | None = None
+
+def _none_or_several(choices: list[str]) -> list[str]:
+    if len(choices) == 1:
+        raise ValueError("a multiple-choice question needs at least two choices")
+    return choices
+
+
+class RunFields(Strict):
+    """What both dialects may say about the reading of a document."""
+
+    model_config = ConfigDict(json_schema_extra=_CHOICES_OR_NOT)
+    task: Annotated[str, StringConstraints(max_length=64), Field(json_schema_extra={"enum": [*TASKS]})] | None = None
     """None: multiple_choice with choices, else question_answering."""
     choices: Annotated[
-        list[Annotated[str, StringConstraints(min_length=1, max_length=10_000)]], Field(max_length=_MOST_CHOICES)
+        list[Annotated[str, StringConstraints(min_length=1, max_length=10_000)]],
+        Field(max_length=_MOST_CHOICES),
+        AfterValidator(_none_or_several),
     ] = []
-    """Of a multiple-choice question, in their order."""
+    """Of a multiple-choice question, in their order; at least two."""
     options: JobOptions = JobOptions()
     limits: JobLimits = JobLimits()
     on_chunk_error: Literal["continue", "strict"] = "continue"
     """Strict: a chunk that cannot be read fails the job."""
-    pause_before: Annotated[str, StringConstraints(max_length=64)] = ""
-    """Name of a step of the strategy: the job pauses before it, to be looked at and to be changed."""
-    metadata: Metadata = {}
-    """The caller's own; given back unread."""
 
     @model_validator(mode="after")
-    def _is_about_something(self) -> JobBody:
-        if not self.file_ids and self.text is None:
-            raise ValueError("give the document as file_ids or as text")
+    def _choices_are_for_multiple_choice(self) -> Self:
         if (self.task_name == "multiple_choice") != bool(self.choices):
             raise ValueError("choices and the task multiple_choice go together")
         return self
@@ -114,7 +121,58 @@ class JobBody(_Strict):
         return self.task or ("multiple_choice" if self.choices else "question_answering")
 
 
-class ResumeBody(_Strict):
+class JobBody(RunFields):
+    """A question about documents: files that were uploaded, a text, or both (the text comes last)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "question": "Which colour is the door?",
+                    "text": "The house stood on a hill. Its door was green.",
+                    "strategy": "mapreduce",
+                    "options": {"chunk_tokens": 2000},
+                    "limits": {"calls": 500},
+                    "metadata": {"ticket": "4711"},
+                },
+                {"question": "Who signed the contract?", "file_ids": ["file-01K9ZJ3W5T8Q4V6X2B7N9M1C0D"]},
+            ],
+            "allOf": [
+                _CHOICES_OR_NOT,
+                {
+                    "anyOf": [
+                        {"required": ["text"], "properties": {"text": {"type": "string"}}},
+                        {"required": ["file_ids"], "properties": {"file_ids": {"minItems": 1}}},
+                    ]
+                },
+            ],
+        }
+    )
+    question: Annotated[
+        str,
+        StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000),
+        Field(json_schema_extra={"pattern": _NOT_BLANK}),
+    ]
+    file_ids: Annotated[list[Annotated[str, StringConstraints(max_length=64)]], Field(max_length=_MOST_FILES)] = []
+    text: Annotated[str, Field(json_schema_extra={"pattern": _NOT_BLANK})] | None = None
+    text_name: Annotated[str, StringConstraints(min_length=1, max_length=255)] = "text"
+    """What the text is called in evidence."""
+    strategy: Annotated[str, StringConstraints(max_length=64), Field(json_schema_extra={"enum": [*STRATEGIES]})] = (
+        "auto"
+    )
+    pause_before: Annotated[str, StringConstraints(max_length=64)] = ""
+    """Name of a step of the strategy: the job pauses before it, to be looked at and to be changed."""
+    metadata: Metadata = {}
+    """The caller's own; given back unread."""
+
+    @model_validator(mode="after")
+    def _is_about_something(self) -> Self:
+        if not self.file_ids and self.text is None:
+            raise ValueError("give the document as file_ids or as text")
+        return self
+
+
+class ResumeBody(Strict):
     """How a paused job goes on; without a body it goes on as it is, to its end."""
 
     state: dict[str, Any] | None = None

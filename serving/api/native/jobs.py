@@ -22,7 +22,7 @@ from serving.api.native.bodies import JobBody, ResumeBody, check_names, check_pa
 from serving.api.native.ids import bare_id, no_such_job
 from serving.api.native.objects import JobCheckpoint, JobDeleted, JobList, JobObject, job_object, job_path
 from serving.api.stream.sse import EVENT_SCHEMA, EventStream, frame
-from serving.cli.show.flowchart import draw_flowchart
+from serving.flowchart import draw_flowchart
 from serving.jobs.job import Job
 
 router = APIRouter(tags=["jobs"])
@@ -62,15 +62,17 @@ async def submit_job(
     body: JobBody, request: Request, response: Response, gateway: CurrentGateway, principal: JobUser
 ) -> JobObject:
     """Accept a job. It is kept from here on, whatever dies. With an `Idempotency-Key`, once."""
-    submit.refuse_while_stopping(gateway)
+    gateway.check_running()
     check_names(body.strategy, body.task_name)
     check_pause(body.strategy, body.pause_before)
     principal.check_model(body.strategy)
     documents = await submit.find_documents(gateway, principal, body.file_ids)
     if body.text is not None:
         documents += (await gateway.files.add_text(principal.owner, _filled(body.text), body.text_name),)
+    asked = job_request(body, documents)
+    await submit.check_feasible(gateway, asked, question_param="question", options_param="options")
     repetition = await submit.read_repetition(request)
-    job, _ = await submit.submit(gateway, principal, job_request(body, documents), repetition, surface="job")
+    job, _ = await submit.submit(gateway, principal, asked, repetition, surface="job")
     request.state.job_id = job.id
     response.headers["location"] = job_path(job)
     response.headers["retry-after"] = "2"
@@ -136,7 +138,7 @@ async def cancel_job(job: FoundJob, gateway: CurrentGateway) -> JobObject:
 @router.post("/v1/jobs/{job_id}/retry", status_code=202)
 async def retry_job(job: FoundJob, gateway: CurrentGateway) -> JobObject:
     """Run a failed or cancelled job again. What was completed before is taken from the journal and not paid again."""
-    submit.refuse_while_stopping(gateway)
+    gateway.check_running()
     return job_object(_still_there(await gateway.store.retry(job.id, job.owner), job.id))
 
 
@@ -156,7 +158,7 @@ async def resume_job(job: FoundJob, gateway: CurrentGateway, body: ResumeBody = 
 
     A state that does not fit fails the job with StateInvalid, which says where; it can then be resumed with another.
     """
-    submit.refuse_while_stopping(gateway)
+    gateway.check_running()
     check_pause(job.request.strategy, body.pause_before)
     state = json.dumps(body.state) if body.state is not None else None
     return job_object(_still_there(await gateway.store.resume(job.id, job.owner, state, body.pause_before), job.id))

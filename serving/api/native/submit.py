@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fastapi import Request
 
 from pipeline.documents.document import Document
-from serving.api.errors import ApiError
+from pipeline.errors import CallerError, QuestionTooLong
+from serving.api.errors import ApiError, from_longfold
 from serving.api.gateway import Gateway, Principal
 from serving.api.openai.files import find_file
 from serving.estimate import Estimate, estimate
@@ -24,6 +25,7 @@ _CHARACTERS_PER_TOKEN = 3
 _PROMPT_TOKENS = 1024
 """What a call needs beside the document: instructions, question, answer."""
 _LONGEST_KEY_CHARS = 255
+_SENTENCE = "The shortest document."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +49,6 @@ async def read_repetition(request: Request) -> Repetition:
     return Repetition(
         idempotency_key=key, body_sha256=digest.hexdigest(), is_retry=count.isdecimal() and int(count[:9]) > 0
     )
-
-
-def refuse_while_stopping(gateway: Gateway) -> None:
-    """Raise ApiError 503 once the process was asked to end."""
-    if gateway.stopping.is_set():
-        message = "The gateway is stopping and takes no new jobs; try again."
-        raise ApiError(503, message, "stopping", retry=True, retry_after_s=2)
 
 
 async def find_documents(gateway: Gateway, principal: Principal, file_ids: Sequence[str]) -> tuple[DocumentRef, ...]:
@@ -97,6 +92,21 @@ async def estimate_wait(gateway: Gateway, owner: str, lane: Lane) -> Wait:
     ahead = await gateway.store.queue_ahead(owner, lane)
     speed = gateway.speeds.find(gateway.model.profile.fingerprint)
     return Wait(jobs=ahead.jobs, running=ahead.running, seconds=round(ahead.tokens / speed, 1) if speed else None)
+
+
+async def check_feasible(gateway: Gateway, request: JobRequest, *, question_param: str, options_param: str) -> None:
+    """Raise ApiError 422 for what would fail the run whatever its document says: a question that is too long, options
+    that leave no room for a chunk. It is planned for one sentence, which takes milliseconds."""
+    asked = pipeline_request(request)
+    if asked.strategy == "auto" and choose_lane(gateway, request) is Lane.LONG:
+        # With a size of its own it chooses for a sentence what it will choose for the document.
+        asked = replace(asked, chunk_tokens=asked.chunk_tokens or gateway.model.profile.context_tokens)
+    try:
+        await asyncio.to_thread(gateway.model.plan, Document.from_text(_SENTENCE, "text"), asked)
+    except QuestionTooLong as error:
+        raise from_longfold(error, question_param) from error
+    except CallerError as error:
+        raise from_longfold(error, options_param) from error
 
 
 async def estimate_run(gateway: Gateway, document: Document, request: JobRequest) -> Estimate:

@@ -103,12 +103,10 @@ async def get_text(
     refs = job.request.documents
     placed = place_documents(refs)
     total = placed[-1].start + placed[-1].characters if placed else 0
-    if end is not None and end < start:
-        raise ApiError(422, "`end` is before `start`.", param="end")
     first = min(total, start)
-    last = min(total, first + _MAX_TEXT_CHARS if end is None else end)
+    last = max(first, min(total, first + _MAX_TEXT_CHARS if end is None else end))
     if last - first > _MAX_TEXT_CHARS:
-        raise ApiError(422, f"At most {_MAX_TEXT_CHARS:,} characters at a time.", param="end")
+        raise ApiError(422, f"At most {_MAX_TEXT_CHARS:,} characters at a time.", "too_much_text", "end")
     # Each document brings its share; between two, the same empty line from which `place_documents` counts.
     parts: list[str] = []
     for ref, document in zip(refs, placed, strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import mimetypes
 from collections.abc import AsyncIterator, Sequence
 
 from pipeline.errors import LongfoldError
@@ -13,16 +12,16 @@ from serving.api.errors import ApiError, from_longfold
 from serving.api.gateway import Gateway, Principal
 from serving.api.openai.fields import GivenFile
 from serving.api.openai.files import find_file
-from serving.api.openai.find_document import Reading
-from serving.api.openai.input import Said
+from serving.api.openai.find_document import DocumentQuestion
+from serving.api.openai.input import MessagePart
 from serving.storage.document_ref import DocumentRef
 
 
 async def bring_documents(
-    found: Reading, said: Sequence[Said], gateway: Gateway, principal: Principal
+    found: DocumentQuestion, parts: Sequence[MessagePart], gateway: Gateway, principal: Principal
 ) -> tuple[DocumentRef, ...]:
     """In the order found. Raises ApiError with `param` for a file that is not there or cannot be read."""
-    given = {part.file_key: part for part in said if part.file}
+    given = {part.file_key: part for part in parts if part.file}
     documents = []
     for index, key in enumerate(found.files):
         part = given.get(key)
@@ -31,7 +30,7 @@ async def bring_documents(
         elif part.file is not None and part.file.file_id:
             documents.append(await _uploaded(part.file.file_id, part.param, gateway, principal))
         else:
-            documents.append(await _enclosed(part, index, gateway, principal))
+            documents.append(await _enclosed(part, index, gateway))
     for number, text in enumerate(found.texts, start=1):
         name = "text" if len(found.texts) == 1 else f"text {number}"
         documents.append(await gateway.files.add_text(principal.owner, text, name))
@@ -45,35 +44,29 @@ async def _uploaded(file_id: str, param: str, gateway: Gateway, principal: Princ
     return stored.document
 
 
-async def _enclosed(part: Said, index: int, gateway: Gateway, principal: Principal) -> DocumentRef:
-    """A file that came within the request is kept as if it had been uploaded before."""
+async def _enclosed(part: MessagePart, index: int, gateway: Gateway) -> DocumentRef:
+    """A file that came within the request is read for this request; no upload is made of it."""
     assert part.file is not None
     name = part.file.filename or f"file {index + 1}"
     try:
-        media_type, data = await asyncio.to_thread(decode_file_data, part.file)
+        data = await asyncio.to_thread(decode_file_data, part.file)
     except ValueError:
         raise ApiError(400, f"{part.param}.file_data is not base64.", param=f"{part.param}.file_data") from None
     try:
-        stored = await gateway.files.add(
-            principal.owner, name, "user_data", media_type, _once(data), key_id=principal.key_id
-        )
+        return await gateway.files.add_enclosed(name, _once(data))
     except LongfoldError as error:
         raise from_longfold(error, part.param) from error
-    assert stored.document is not None, "a file that cannot be read is not kept"
-    return stored.document
 
 
-def decode_file_data(file: GivenFile) -> tuple[str, bytes]:
-    """Media type and content of base64 text, plain or as a data URL. Raises ValueError if it is neither."""
+def decode_file_data(file: GivenFile) -> bytes:
+    """The content of base64 text, plain or as a data URL. Raises ValueError if it is neither."""
     text = file.file_data or ""
-    media_type = mimetypes.guess_type(file.filename or "")[0] or "application/octet-stream"
     if text.startswith("data:"):
         head, comma, text = text.partition(",")
         if not comma or not head.endswith(";base64"):
             raise ValueError("a data URL of base64 begins with data:TYPE;base64,")
-        media_type = head[len("data:") :].split(";")[0] or media_type
     try:
-        return media_type, base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)
     except binascii.Error as error:
         raise ValueError("not base64") from error
 

@@ -23,6 +23,10 @@ router = APIRouter(prefix="/v1/files", tags=["files"])
 Purpose = Literal["user_data", "assistants", "batch"]
 PURPOSES = ("user_data", "assistants", "batch")
 DEFAULT_PURPOSE = "user_data"
+EXPIRES_AFTER_S = (3600, 2_592_000)
+"""OpenAI's limits: an hour to 30 days."""
+_EXPIRES = "expires_after[seconds]"
+_ANCHOR = "expires_after[anchor]"
 _DRAINED_S = 10.0
 _DRAINED_BYTES = 512 * 2**20
 
@@ -60,6 +64,7 @@ class FileObject(BaseModel):
     object: Literal["file"] = "file"
     bytes: int
     created_at: int
+    expires_at: int | None = None
     filename: str
     purpose: str
     status: Literal["processed", "error"] = "processed"
@@ -89,8 +94,15 @@ _FORM: Mapping[str, Any] = {
                 "schema": {
                     "type": "object",
                     "required": ["file"],
+                    "additionalProperties": False,
                     "properties": {
                         "purpose": {"type": "string", "enum": list(PURPOSES), "default": DEFAULT_PURPOSE},
+                        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+                        "expires_after[seconds]": {
+                            "type": "integer",
+                            "minimum": EXPIRES_AFTER_S[0],
+                            "maximum": EXPIRES_AFTER_S[1],
+                        },
                         "file": {"type": "string", "format": "binary"},
                     },
                 }
@@ -103,18 +115,18 @@ _FORM: Mapping[str, Any] = {
 @router.post("", openapi_extra=dict(_FORM))
 async def upload_file(request: Request, gateway: CurrentGateway, principal: FileUser) -> FileObject:
     """Store a document. It is read at once, so a file that cannot be read is refused here."""
-    if gateway.stopping.is_set():
-        raise ApiError(503, "The gateway is stopping; send the file again.", "stopping", retry=True, retry_after_s=2)
+    gateway.check_running()
     try:
         upload = await read_upload(request)
-        purpose = _purpose(upload.fields)
+        purpose, expires_after_s = _read_fields(upload.fields)
         stored = await gateway.files.add(
             principal.owner,
             upload.name,
             purpose,
             upload.media_type,
-            _checked(upload, purpose),
+            _checked(upload, purpose, expires_after_s),
             key_id=principal.key_id,
+            expires_after_s=expires_after_s,
         )
     except ClientDisconnect:
         raise
@@ -186,6 +198,7 @@ def file_object(stored: StoredFile) -> FileObject:
         id=stored.id,
         bytes=stored.size_bytes,
         created_at=int(stored.created_unix_s),
+        expires_at=int(stored.expires_unix_s) if stored.expires_unix_s is not None else None,
         filename=stored.name,
         purpose=stored.purpose,
         status="error" if stored.error else "processed",
@@ -194,22 +207,30 @@ def file_object(stored: StoredFile) -> FileObject:
     )
 
 
-def _purpose(fields: Mapping[str, str]) -> str:
-    if unknown := set(fields) - {"purpose"}:
+def _read_fields(fields: Mapping[str, str]) -> tuple[str, int | None]:
+    """The purpose, and after how many seconds the file expires."""
+    if unknown := set(fields) - {"purpose", _ANCHOR, _EXPIRES}:
         name = min(unknown)
         raise ApiError(400, f"The field {name[:64]!r} is not supported.", "unknown_parameter", name[:64])
     purpose = fields.get("purpose", DEFAULT_PURPOSE)
     if purpose not in PURPOSES:
         raise ApiError(400, f"The purposes are {', '.join(PURPOSES)}.", "invalid_purpose", "purpose")
-    return purpose
+    if fields.get(_ANCHOR, "created_at") != "created_at":
+        raise ApiError(400, "A file expires after its created_at, no other anchor.", "invalid_value", _ANCHOR)
+    if (seconds := fields.get(_EXPIRES)) is None:
+        return purpose, None
+    min_s, max_s = EXPIRES_AFTER_S
+    if not (seconds.isascii() and seconds.isdecimal() and len(seconds) < 10 and min_s <= int(seconds) <= max_s):
+        raise ApiError(400, f"A file expires after {min_s} to {max_s} seconds.", "invalid_value", _EXPIRES)
+    return purpose, int(seconds)
 
 
-async def _checked(upload: Upload, purpose: str) -> AsyncIterator[bytes]:
+async def _checked(upload: Upload, *read: str | int | None) -> AsyncIterator[bytes]:
     """The file's bytes; then a look at fields that came behind it, while the upload can still be refused."""
     async for chunk in upload.chunks:
         yield chunk
-    if _purpose(upload.fields) != purpose:
-        raise ApiError(400, "Send `purpose` before `file`.", "purpose_after_file", "purpose")
+    if _read_fields(upload.fields) != read:
+        raise ApiError(400, "Send `purpose` and `expires_after` before `file`.", "field_after_file", "purpose")
 
 
 async def _drain(request: Request) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,22 +11,23 @@ from serving.api.openai.fields import (
     CHAT_FIELDS,
     RESPONSE_FIELDS,
     ChatBody,
+    ChatFormat,
     ChatMessage,
     ChatPart,
     Extension,
     GivenFile,
     InputItem,
     InputPart,
-    JsonShape,
     ResponseBody,
+    SamplingBody,
+    TextFormat,
+    TextOptions,
     unsupported,
 )
 
-ROLES = ("system", "developer", "user", "assistant")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class MessagePart:
     """One part of one message: a text, or a file."""
 
     role: str
@@ -44,14 +44,16 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ParsedRequest:
     """What a client of OpenAI's dialect asks for."""
 
     model: str
-    said: tuple[Said, ...]
+    parts: tuple[MessagePart, ...]
     longfold: Extension
     sampling: Mapping[str, Any]
-    """Of a pass-through: max_output_tokens, temperature, stop, seed, json_schema, as far as given."""
+    """Of a conversation with the model itself: fields of `pipeline.llm.model.Sampling`, as far as given."""
+    sampling_params: tuple[str, ...]
+    """The same under the names that the client used."""
     format_param: str
     """What this surface calls the format of an answer."""
     messages_param: str
@@ -61,143 +63,139 @@ class Asked:
     include_usage: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-    unusual: tuple[str, ...] = ()
-    """Sampling fields that a pass-through would have to obey and cannot."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     """What a response object repeats of its request."""
 
     def messages(self) -> tuple[dict[str, str], ...]:
         """The conversation for a model's chat template: one text per message."""
         texts: dict[int, tuple[str, list[str]]] = {}
-        for said in self.said:
-            texts.setdefault(said.message, (said.role, []))[1].append(said.text)
+        for part in self.parts:
+            texts.setdefault(part.message, (part.role, []))[1].append(part.text)
         return tuple({"role": role, "content": "\n".join(parts)} for role, parts in texts.values())
 
 
-def read_chat(body: ChatBody) -> Asked:
+def read_chat(body: ChatBody) -> ParsedRequest:
     """Raises ApiError 400 with `param` for what is not supported."""
-    ignored, unusual = CHAT_FIELDS.check(_extras(body))
-    most = body.max_completion_tokens or body.max_tokens
-    return Asked(
+    ignored = CHAT_FIELDS.check(body.model_extra or {})
+    max_tokens = {name: getattr(body, name) for name in ("max_completion_tokens", "max_tokens") if getattr(body, name)}
+    return ParsedRequest(
         model=body.model,
-        said=tuple(_chat_parts(body.messages)),
+        parts=tuple(_chat_parts(body.messages)),
         longfold=body.longfold or Extension(),
-        sampling=_sampling(
-            max_output_tokens=most,
-            temperature=body.temperature,
-            seed=body.seed,
-            stop=[body.stop] if isinstance(body.stop, str) else body.stop,
-            shape=JsonShape.read(body.response_format, "response_format"),
-        ),
+        sampling=_sampling(body, max_tokens, body.response_format),
+        sampling_params=(*max_tokens, *_given(body)),
         format_param="response_format",
         messages_param="messages",
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         metadata=body.metadata or {},
-        ignored=tuple(ignored),
-        unusual=tuple(unusual),
+        ignored=ignored,
     )
 
 
-def read_response(body: ResponseBody) -> Asked:
+def read_response(body: ResponseBody) -> ParsedRequest:
     """Raises ApiError 400 with `param` for what is not supported."""
-    ignored, unusual = RESPONSE_FIELDS.check(_extras(body))
+    ignored = RESPONSE_FIELDS.check(body.model_extra or {})
+    max_tokens = {"max_output_tokens": body.max_output_tokens} if body.max_output_tokens else {}
     background, store = bool(body.background), body.store is not False
     if background and not store:
         raise ApiError(400, "A background response is kept until it is fetched: store cannot be false.", param="store")
-    return Asked(
+    return ParsedRequest(
         model=body.model,
-        said=tuple(_response_parts(body)),
+        parts=tuple(_response_parts(body)),
         longfold=body.longfold or Extension(),
-        sampling=_sampling(
-            max_output_tokens=body.max_output_tokens,
-            temperature=body.temperature,
-            shape=JsonShape.read((body.text or {}).get("format"), "text.format"),
-        ),
+        sampling=_sampling(body, max_tokens, body.text.format if body.text else None),
+        sampling_params=(*max_tokens, *_given(body)),
         format_param="text.format",
         messages_param="input",
         stream=bool(body.stream),
         background=background,
         store=store,
         metadata=body.metadata or {},
-        ignored=tuple(ignored),
-        unusual=tuple(unusual),
+        ignored=ignored,
         echo={
             "instructions": body.instructions,
             "temperature": body.temperature,
+            "top_p": body.top_p,
             "max_output_tokens": body.max_output_tokens,
-            "text": body.text or {"format": {"type": "text"}},
+            "text": _as_sent(body.text) or {"format": {"type": "text"}},
             "store": store,
         },
     )
 
 
-def _extras(body: ChatBody | ResponseBody) -> Mapping[str, Any]:
-    return body.model_extra or {}
+def _sampling(
+    body: SamplingBody, max_tokens: Mapping[str, int], answer_format: ChatFormat | TextFormat | None
+) -> dict[str, Any]:
+    sampling = body.sampling()
+    if max_tokens:
+        sampling["max_output_tokens"] = next(iter(max_tokens.values()))
+    if schema := answer_format.schema_text() if answer_format else "":
+        sampling["json_schema"] = schema
+    return sampling
 
 
-def _sampling(*, shape: JsonShape | None, **given: Any) -> dict[str, Any]:
-    sampling = {name: value for name, value in given.items() if value is not None}
-    return sampling | ({"json_schema": json.dumps(shape.schema)} if shape else {})
+def _as_sent(part: TextOptions | None) -> dict[str, Any]:
+    return part.model_dump(mode="json", by_alias=True, exclude_unset=True) if part else {}
 
 
-def _chat_parts(messages: Sequence[ChatMessage]) -> Iterator[Said]:
+def _given(body: SamplingBody) -> list[str]:
+    """The sampling fields that ask for something, but not a temperature that nobody named."""
+    return [name for name in body.sampling() if name in body.model_fields_set]
+
+
+def _chat_parts(messages: Sequence[ChatMessage]) -> Iterator[MessagePart]:
     for index, message in enumerate(messages):
         param = f"messages[{index}]"
-        _check_role(message.role, param)
         if (message.model_extra or {}).get("tool_calls"):
             raise unsupported(f"{param}.tool_calls")
         if message.content is None or isinstance(message.content, str):
-            yield Said(role=message.role, message=index, text=message.content or "", param=f"{param}.content")
+            yield MessagePart(role=message.role, message=index, text=message.content or "", param=f"{param}.content")
             continue
         for place, part in enumerate(message.content):
             yield _chat_part(message.role, index, part, f"{param}.content[{place}]")
 
 
-def _chat_part(role: str, index: int, part: ChatPart, param: str) -> Said:
+def _chat_part(role: str, index: int, part: ChatPart, param: str) -> MessagePart:
     if part.type == "text" and part.text is not None:
-        return Said(role=role, message=index, text=part.text, param=param)
+        return MessagePart(role=role, message=index, text=part.text, param=param)
     if part.type == "file" and part.file is not None:
-        return Said(role=role, message=index, file=_file(part.file, f"{param}.file"), param=param)
-    if part.type in ("text", "file"):
-        raise ApiError(400, f"{param}.{part.type} is missing.", "missing_required_parameter", f"{param}.{part.type}")
-    raise unsupported(f"{param}.type", "content parts are text and file")
+        return MessagePart(role=role, message=index, file=_file(part.file, f"{param}.file"), param=param)
+    raise _missing(f"{param}.{part.type}")
 
 
-def _response_parts(body: ResponseBody) -> Iterator[Said]:
+def _response_parts(body: ResponseBody) -> Iterator[MessagePart]:
     if body.instructions:
-        yield Said(role="system", message=0, text=body.instructions, param="instructions")
+        yield MessagePart(role="system", message=0, text=body.instructions, param="instructions")
     if isinstance(body.input, str):
-        yield Said(role="user", message=1, text=body.input, param="input")
+        yield MessagePart(role="user", message=1, text=body.input, param="input")
         return
     for index, item in enumerate(body.input):
         param = f"input[{index}]"
-        if item.type in ("input_text", "input_file"):  # a part that stands by itself is said by the user
-            part = InputPart.model_validate(item.model_dump())
-            yield _response_part("user", index + 1, part, param)
-            continue
-        yield from _item_parts(item, index + 1, param)
+        if item.type == "message":
+            yield from _item_parts(item, index + 1, param)
+        elif item.type != "reasoning":  # a part that stands by itself is the user's
+            yield _response_part("user", index + 1, item, param)
 
 
-def _item_parts(item: InputItem, index: int, param: str) -> Iterator[Said]:
-    if item.type != "message":
-        raise unsupported(f"{param}.type", "input items are messages")
-    _check_role(item.role, param)
+def _item_parts(item: InputItem, index: int, param: str) -> Iterator[MessagePart]:
+    if item.role is None or item.content is None:
+        raise _missing(f"{param}.{'role' if item.role is None else 'content'}")
     if isinstance(item.content, str):
-        yield Said(role=item.role, message=index, text=item.content, param=f"{param}.content")
+        yield MessagePart(role=item.role, message=index, text=item.content, param=f"{param}.content")
         return
     for place, part in enumerate(item.content):
         yield _response_part(item.role, index, part, f"{param}.content[{place}]")
 
 
-def _response_part(role: str, index: int, part: InputPart, param: str) -> Said:
-    if part.type in ("input_text", "output_text") and part.text is not None:
-        return Said(role=role, message=index, text=part.text, param=param)
+def _response_part(role: str, index: int, part: InputPart | InputItem, param: str) -> MessagePart:
     if part.type == "input_file":
-        return Said(role=role, message=index, file=_file(part, param), param=param)
-    if part.type in ("input_text", "output_text"):
-        raise ApiError(400, f"{param}.text is missing.", "missing_required_parameter", f"{param}.text")
-    raise unsupported(f"{param}.type", "content parts are input_text and input_file")
+        named = {name: getattr(part, name) for name in GivenFile.model_fields}
+        file = GivenFile(**named, **part.model_extra or {})
+        return MessagePart(role=role, message=index, file=_file(file, param), param=param)
+    if part.text is None:
+        raise _missing(f"{param}.text")
+    return MessagePart(role=role, message=index, text=part.text, param=param)
 
 
 def _file(file: GivenFile, param: str) -> GivenFile:
@@ -208,6 +206,5 @@ def _file(file: GivenFile, param: str) -> GivenFile:
     return file
 
 
-def _check_role(role: str, param: str) -> None:
-    if role not in ROLES:
-        raise unsupported(f"{param}.role", f"roles are {', '.join(ROLES)}")
+def _missing(param: str) -> ApiError:
+    return ApiError(400, f"{param} is missing.", "missing_required_parameter", param)

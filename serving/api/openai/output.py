@@ -28,7 +28,7 @@ STATUS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ChatResult:
     """What a finished job has to say on OpenAI's surface."""
 
     text: str
@@ -41,7 +41,7 @@ class Told:
     evidence: Sequence[Mapping[str, Any]] = ()
 
 
-def told_text(request: JobRequest, result: Mapping[str, Any]) -> str:
+def answer_text(request: JobRequest, result: Mapping[str, Any]) -> str:
     """The answer; a plain sentence if the document does not say."""
     if request.kind == "chat":
         return str(result.get("text", ""))
@@ -55,13 +55,13 @@ def asked_question(request: JobRequest) -> str:
     return str(request.presentation.get("question") or request.question)
 
 
-def tell(job: Job, evidence: Sequence[Mapping[str, Any]], completion_tokens: int) -> Told:
-    """Of a completed job; `evidence` is cited and `completion_tokens` counts `told_text`."""
-    result = job.result or {}
+def chat_result(job: Job, evidence: Sequence[Mapping[str, Any]], completion_tokens: int) -> ChatResult:
+    """Of a completed job; `evidence` is cited and `completion_tokens` counts `answer_text`."""
+    found = job.result or {}
     shown = evidence if job.request.presentation.get("evidence", True) else ()
-    length = result.get("finish_reason") == "length"
-    return Told(
-        text=told_text(job.request, result),
+    length = found.get("finish_reason") == "length"
+    return ChatResult(
+        text=answer_text(job.request, found),
         finish_reason="length" if length else "stop",
         prompt_tokens=_prompt_tokens(job),
         completion_tokens=int(_chat_usage(job).get("output_tokens", completion_tokens)),
@@ -118,8 +118,8 @@ def plan_record(job: Job) -> dict[str, Any]:
 def _prompt_tokens(job: Job) -> int:
     if job.request.kind == "chat":
         return int(_chat_usage(job).get("prompt_tokens", 0))
-    counted = sum(document.tokens for document in job.request.documents)
-    documents = counted or int((job.plan or {}).get("document_tokens", 0))
+    planned = int((job.plan or {}).get("document_tokens", 0))
+    documents = planned or sum(document.tokens for document in job.request.documents)
     return documents + int(job.request.presentation.get("question_tokens", 0))
 
 
@@ -129,23 +129,23 @@ def _chat_usage(job: Job) -> Mapping[str, Any]:
     return usage if isinstance(usage, Mapping) else {}
 
 
-def chat_usage(told: Told) -> dict[str, int]:
+def chat_usage(result: ChatResult) -> dict[str, int]:
     return {
-        "prompt_tokens": told.prompt_tokens,
-        "completion_tokens": told.completion_tokens,
-        "total_tokens": told.prompt_tokens + told.completion_tokens,
+        "prompt_tokens": result.prompt_tokens,
+        "completion_tokens": result.completion_tokens,
+        "total_tokens": result.prompt_tokens + result.completion_tokens,
     }
 
 
-def chat_completion(job: Job, told: Told) -> dict[str, Any]:
+def chat_completion(job: Job, result: ChatResult) -> dict[str, Any]:
     """The whole answer of a chat that was not streamed."""
-    message = {"role": "assistant", "content": told.text, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": told.finish_reason}
+    message = {"role": "assistant", "content": result.text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
     return {
         **_chat_head(job, "chat.completion"),
         "choices": [choice],
-        "usage": chat_usage(told),
-        "longfold": dict(told.longfold),
+        "usage": chat_usage(result),
+        "longfold": dict(result.longfold),
     }
 
 
@@ -155,9 +155,9 @@ def chat_chunk(job: Job, delta: Mapping[str, Any], *, finish_reason: str | None 
     return {**_chat_head(job, "chat.completion.chunk"), "choices": [choice]}
 
 
-def chat_usage_chunk(job: Job, told: Told) -> dict[str, Any]:
+def chat_usage_chunk(job: Job, result: ChatResult) -> dict[str, Any]:
     """The last piece, if usage was asked for."""
-    return {**_chat_head(job, "chat.completion.chunk"), "choices": [], "usage": chat_usage(told)}
+    return {**_chat_head(job, "chat.completion.chunk"), "choices": [], "usage": chat_usage(result)}
 
 
 def _chat_head(job: Job, kind: str) -> dict[str, Any]:
@@ -174,23 +174,23 @@ def message_id(job: Job) -> str:
     return f"msg_{job.id}"
 
 
-def file_citations(told: Told) -> list[dict[str, Any]]:
+def file_citations(result: ChatResult) -> list[dict[str, Any]]:
     """A citation of each file that the evidence stands in, at the end of the text; quotes and places are in
     `longfold.evidence`."""
     files: dict[str, str] = {}
-    for item in told.evidence:
+    for item in result.evidence:
         if item.get("file_id"):
             files.setdefault(str(item["file_id"]), str(item.get("document", "")))
     return [
-        {"type": "file_citation", "file_id": file_id, "filename": name, "index": len(told.text)}
+        {"type": "file_citation", "file_id": file_id, "filename": name, "index": len(result.text)}
         for file_id, name in files.items()
     ]
 
 
-def output_message(job: Job, told: Told) -> dict[str, Any]:
+def output_message(job: Job, result: ChatResult) -> dict[str, Any]:
     """The one item of a response's output."""
-    status = "incomplete" if told.finish_reason == "length" else "completed"
-    return begun_message(job) | {"status": status, "content": [output_text(told.text, file_citations(told))]}
+    status = "incomplete" if result.finish_reason == "length" else "completed"
+    return begun_message(job) | {"status": status, "content": [output_text(result.text, file_citations(result))]}
 
 
 def begun_message(job: Job) -> dict[str, Any]:
@@ -203,11 +203,11 @@ def output_text(text: str = "", annotations: Sequence[Mapping[str, Any]] = ()) -
     return {"type": "output_text", "text": text, "annotations": list(annotations), "logprobs": []}
 
 
-def response_object(job: Job, told: Told | None = None, *, status: str = "") -> dict[str, Any]:
-    """A response as it stands; `told` of a completed job. `status` shows it as it stood earlier."""
+def response_object(job: Job, result: ChatResult | None = None, *, status: str = "") -> dict[str, Any]:
+    """A response as it stands; `result` of a completed job. `status` shows it as it stood earlier."""
     shown = job.request.presentation
     echo = dict(shown.get("echo") or {})
-    cut = told is not None and told.finish_reason == "length"
+    cut = result is not None and result.finish_reason == "length"
     now = status or ("incomplete" if cut else STATUS[job.state])
     metadata = dict(job.request.metadata)
     if now == "in_progress" and not status and (progress := progress_text(job.progress)):
@@ -225,7 +225,7 @@ def response_object(job: Job, told: Told | None = None, *, status: str = "") -> 
         "instructions": echo.get("instructions"),
         "max_output_tokens": echo.get("max_output_tokens"),
         "metadata": metadata,
-        "output": [output_message(job, told)] if told else [],
+        "output": [output_message(job, result)] if result else [],
         "parallel_tool_calls": False,
         "previous_response_id": None,
         "store": echo.get("store", True),
@@ -233,20 +233,20 @@ def response_object(job: Job, told: Told | None = None, *, status: str = "") -> 
         "text": echo.get("text") or {"format": {"type": "text"}},
         "tool_choice": "none",
         "tools": [],
-        "top_p": None,
+        "top_p": echo.get("top_p"),
         "truncation": "disabled",
-        "usage": _response_usage(told) if told else None,
-        "longfold": dict(told.longfold) if told else longfold_record(job),
+        "usage": _response_usage(result) if result else None,
+        "longfold": dict(result.longfold) if result else longfold_record(job),
     }
 
 
-def _response_usage(told: Told) -> dict[str, Any]:
+def _response_usage(result: ChatResult) -> dict[str, Any]:
     return {
-        "input_tokens": told.prompt_tokens,
+        "input_tokens": result.prompt_tokens,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": told.completion_tokens,
+        "output_tokens": result.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": told.prompt_tokens + told.completion_tokens,
+        "total_tokens": result.prompt_tokens + result.completion_tokens,
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from serving.api.openai.output import (
-    Told,
+    ChatResult,
     begun_message,
     file_citations,
     message_id,
@@ -62,11 +62,11 @@ class ResponseEvents:
         elif line and self._begun and self._reasoning and not self._message_begun:
             yield from self._reason(line)
 
-    def close(self, job: Job, told: Told | None) -> Iterator[dict[str, Any]]:
-        """What the end adds; `job` is the job as it ended, `told` its answer if it has one."""
-        response = response_object(job, told)
-        if told is not None:
-            yield from self._end_message(job, told)
+    def close(self, job: Job, result: ChatResult | None) -> Iterator[dict[str, Any]]:
+        """What the end adds; `job` is the job as it ended, `result` its answer if it has one."""
+        response = response_object(job, result)
+        if result is not None:
+            yield from self._end_message(job, result)
         elif self._reasoned and not self._message_begun:
             yield from self._end_reasoning()
         if self._reasoned:
@@ -89,17 +89,17 @@ class ResponseEvents:
             yield self._event("response.content_part.added", **place, part=output_text())
         yield self._event("response.output_text.delta", **place, delta=added, logprobs=[])
 
-    def _end_message(self, job: Job, told: Told) -> Iterator[dict[str, Any]]:
+    def _end_message(self, job: Job, result: ChatResult) -> Iterator[dict[str, Any]]:
         """The rest of it, and the whole, which counts: a lost replica's part may have been written differently."""
-        rest = self.shown.rest(told.text)
+        rest = self.shown.rest(result.text)
         if rest or not self._message_begun:
             yield from self._write(rest or "")
-        place, item = self._message_place, output_message(job, told)
-        for number, citation in enumerate(file_citations(told)):
+        place, item = self._message_place, output_message(job, result)
+        for number, citation in enumerate(file_citations(result)):
             yield self._event(
                 "response.output_text.annotation.added", **place, annotation_index=number, annotation=citation
             )
-        yield self._event("response.output_text.done", **place, text=told.text, logprobs=[])
+        yield self._event("response.output_text.done", **place, text=result.text, logprobs=[])
         yield self._event("response.content_part.done", **place, part=item["content"][0])
         yield self._event("response.output_item.done", output_index=place["output_index"], item=item)
 

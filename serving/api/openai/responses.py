@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -16,13 +15,13 @@ from serving.api.errors import ApiError
 from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.native.ids import PREFIX, bare_id
 from serving.api.native.submit import read_repetition
-from serving.api.openai.fields import ResponseBody, body_schema, parse_body
+from serving.api.openai.fields import RESPONSE_FIELDS, ResponseBody, body_schema, parse_body
 from serving.api.openai.input import read_response
 from serving.api.openai.output import response_object
 from serving.api.openai.response_events import ResponseEvents
 from serving.api.openai.submit import Admission
-from serving.api.stream.clients import Attendance, get_attendance
-from serving.api.stream.follow import cancel_and_wait, error_data, find_again, follow, tell_end, wait_for_end
+from serving.api.stream.clients import ClientTracker, get_client_tracker
+from serving.api.stream.follow import cancel_and_wait, error_data, find_again, follow, load_result, wait_for_end
 from serving.api.stream.sse import KEEP_ALIVE_S, MAY_STREAM, EventStream, frame
 from serving.jobs.job import Job, JobState
 
@@ -54,20 +53,20 @@ FoundResponse = Annotated[Job, Depends(find_response)]
     summary="Ask about documents, also in the background",
     response_model=dict[str, Any],
     responses=MAY_STREAM,
-    openapi_extra=body_schema(ResponseBody, {"model": "auto", "input": "Hello"}),
+    openapi_extra=body_schema(ResponseBody, RESPONSE_FIELDS, {"model": "auto", "input": "Hello"}),
 )
 async def create_response(request: Request, gateway: CurrentGateway, principal: User) -> Response:
     """With `background` it is accepted at once and goes on whatever the client does."""
     raw = await request.body()
-    asked = read_response(parse_body(ResponseBody, raw))
+    parsed = read_response(parse_body(ResponseBody, raw))
     repetition = await read_repetition(request)
-    admission = Admission(gateway=gateway, principal=principal, asked=asked, surface="response")
+    admission = Admission(gateway=gateway, principal=principal, parsed=parsed, surface="response")
     job = await admission.submit(repetition)
     request.state.job_id = job.id
-    if asked.stream:
+    if parsed.stream:
         return _stream(request, gateway, job, _BEFORE_FIRST)
-    if not asked.background:
-        job = await wait_for_end(gateway, get_attendance(request), job, request.receive)
+    if not parsed.background:
+        job = await wait_for_end(gateway, get_client_tracker(request), job, request.receive)
     return JSONResponse(_as_response(gateway, job))
 
 
@@ -106,23 +105,22 @@ async def delete_response(job: FoundResponse, gateway: CurrentGateway) -> dict[s
 
 
 def _as_response(gateway: Gateway, job: Job) -> dict[str, Any]:
-    told = tell_end(gateway, job) if job.state is JobState.COMPLETED else None
-    return response_object(job, told)
+    result = load_result(gateway, job) if job.state is JobState.COMPLETED else None
+    return response_object(job, result)
 
 
 def _stream(request: Request, gateway: Gateway, job: Job, after: int) -> EventStream:
     events = ResponseEvents(job)
-    frames = _frames(gateway, get_attendance(request), events, job, after)
-    # It tells by itself that the gateway stops, in a way that clients raise: hence an event that is never set.
-    return EventStream(
-        frames, asyncio.Event(), keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {events.shown.progress}"
-    )
+    frames = _frames(gateway, get_client_tracker(request), events, job, after)
+    # It tells by itself that the gateway stops, in a way that clients raise.
+    shown = events.shown
+    return EventStream(frames, None, keep_alive_s=KEEP_ALIVE_S, keep_alive_text=lambda: f"ping {shown.progress}")
 
 
 async def _frames(  # the parts of one stream
-    gateway: Gateway, attendance: Attendance, events: ResponseEvents, job: Job, after: int
+    gateway: Gateway, tracker: ClientTracker, events: ResponseEvents, job: Job, after: int
 ) -> AsyncIterator[bytes]:
-    async with attendance.attend(job) as visit:
+    async with tracker.connect(job) as connection:
         try:
             for event in events.open():
                 if event["sequence_number"] > after:
@@ -133,11 +131,11 @@ async def _frames(  # the parts of one stream
                         if event["sequence_number"] > after:
                             yield frame(event, event=event["type"])
             ended = await find_again(gateway, job)
-            told = tell_end(gateway, ended) if ended.state is JobState.COMPLETED else None
+            result = load_result(gateway, ended) if ended.state is JobState.COMPLETED else None
         except (ApiError, LongfoldError) as error:
             yield frame(error_data(error))
             return
-        for event in events.close(ended, told):
+        for event in events.close(ended, result):
             if event["sequence_number"] > after:
                 yield frame(event, event=event["type"])
-        visit.delivered = True
+        connection.delivered = True

@@ -7,26 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.errors import QuestionTooLong
 from pipeline.llm.chat import Message, encode_chat
-from pipeline.run.run import LONGEST_QUESTION_SHARE
 from pipeline.tasks import TASKS
 from pipeline.text import duration
-from serving.api.errors import ApiError, from_longfold
+from serving.api.errors import ApiError
 from serving.api.gateway import Gateway, Principal
 from serving.api.native.submit import (
     Repetition,
     Wait,
+    check_feasible,
     choose_lane,
     estimate_run,
     estimate_wait,
-    refuse_while_stopping,
     submit,
 )
 from serving.api.openai.attachments import bring_documents
-from serving.api.openai.fields import SAMPLING, Extension
-from serving.api.openai.find_document import Ambiguous, Part, PassThrough, Reading, Window, find_document
-from serving.api.openai.input import Asked
+from serving.api.openai.fields import Extension
+from serving.api.openai.find_document import Ambiguous, Conversation, DocumentQuestion, Part, Window, find_document
+from serving.api.openai.input import ParsedRequest
 from serving.api.openai.models import ModelChoice, choose_model
 from serving.jobs.job import Job, JobRequest, Lane, NewJob
 
@@ -46,7 +44,7 @@ class Admission:
 
     gateway: Gateway
     principal: Principal
-    asked: Asked
+    parsed: ParsedRequest
     surface: Literal["chat", "response"]
 
     async def submit(self, repetition: Repetition) -> Job:
@@ -54,15 +52,15 @@ class Admission:
 
         Raises ApiError or a LongfoldError; nothing is stored then but the files that came with it.
         """
-        refuse_while_stopping(self.gateway)
-        choice = choose_model(self.asked.model, self.gateway.model.profile.name)
+        self.gateway.check_running()
+        choice = choose_model(self.parsed.model, self.gateway.model.profile.name)
         self.principal.check_model(choice.id)
-        _check_extension(self.asked.longfold)
+        _check_task(self.parsed.longfold)
         found, prompt_tokens = await self._find(choice)
-        if isinstance(found, PassThrough):
+        if isinstance(found, Conversation):
             return await self._converse(choice, prompt_tokens, repetition)
         request = await self._reading(choice, found)
-        if not (self.asked.stream or self.asked.background):
+        if not (self.parsed.stream or self.parsed.background):
             await refuse_long_wait(request, self.gateway, self.principal)
         job, _ = await submit(
             self.gateway,
@@ -70,13 +68,13 @@ class Admission:
             request,
             repetition,
             surface=self.surface,
-            background=self.asked.background,
+            background=self.parsed.background,
         )
         return job
 
     async def _converse(self, choice: ModelChoice, prompt_tokens: int, repetition: Repetition) -> Job:
         request = self._conversation(choice, prompt_tokens)
-        if not (self.asked.stream or self.asked.background):
+        if not (self.parsed.stream or self.parsed.background):
             await refuse_long_queue(self.gateway, self.principal)
         limited = self.principal.key is not None and self.principal.key.tokens_per_day is not None
         job, _ = await self.gateway.store.submit(
@@ -91,42 +89,42 @@ class Admission:
                 attach_to_same_body=repetition.is_retry,
                 reserve_tokens=prompt_tokens + int(request.sampling["max_output_tokens"]) if limited else 0,
                 work_tokens=prompt_tokens,
-                background=self.asked.background,
-                gateway_id="" if self.asked.background else self.gateway.files.presence.id,
+                background=self.parsed.background,
+                gateway_id="" if self.parsed.background else self.gateway.files.presence.id,
             )
         )
         return job
 
-    async def _find(self, choice: ModelChoice) -> tuple[PassThrough | Reading, int]:
+    async def _find(self, choice: ModelChoice) -> tuple[Conversation | DocumentQuestion, int]:
         """What is document and question, and how long the conversation is as one prompt."""
-        asked, tokenizer = self.asked, self.gateway.model.tokenizer
-        texts = await asyncio.to_thread(tokenizer.encode_contents, [said.text for said in asked.said])
+        parsed, tokenizer = self.parsed, self.gateway.model.tokenizer
+        texts = await asyncio.to_thread(tokenizer.encode_contents, [part.text for part in parsed.parts])
         prompt_tokens = 0
-        if not any(said.file for said in asked.said):
-            prompt_tokens = await asyncio.to_thread(_count_prompt, asked.messages(), tokenizer)
+        if not any(part.file for part in parsed.parts):
+            prompt_tokens = await asyncio.to_thread(_count_prompt, parsed.messages(), tokenizer)
         window = Window(
             context_tokens=self.gateway.model.profile.context_tokens,
             prompt_tokens=prompt_tokens,
-            output_tokens=min(asked.sampling.get("max_output_tokens", LEAST_ANSWER_TOKENS), LEAST_ANSWER_TOKENS),
+            output_tokens=min(parsed.sampling.get("max_output_tokens", LEAST_ANSWER_TOKENS), LEAST_ANSWER_TOKENS),
         )
         if not choice.strategy:
             self._check_raw(choice, window)
-            return PassThrough(), prompt_tokens
+            return Conversation(), prompt_tokens
         parts = [
-            Part(role=said.role, message=said.message, text=said.text, tokens=len(ids), file=said.file_key)
-            for said, ids in zip(asked.said, texts, strict=True)
+            Part(role=part.role, message=part.message, text=part.text, tokens=len(ids), file=part.file_key)
+            for part, ids in zip(parsed.parts, texts, strict=True)
         ]
-        wants = bool(asked.longfold.run_only)
-        found = find_document(parts, window, files=asked.longfold.file_ids, wants_reading=wants)
+        wants = bool(parsed.longfold.run_only)
+        found = find_document(parts, window, files=parsed.longfold.file_ids, wants_reading=wants)
         if isinstance(found, Ambiguous):
-            raise ApiError(400, found.message, "ambiguous_document", asked.messages_param)
+            raise ApiError(400, found.message, found.code, parsed.messages_param)
         return found, prompt_tokens
 
     def _check_raw(self, choice: ModelChoice, window: Window) -> None:
         """The served model itself reads no documents and obeys nothing that is for reading them."""
-        extension = self.asked.longfold
+        extension = self.parsed.longfold
         named = "longfold.file_ids" if extension.file_ids else extension.run_only
-        if named := next((said.param for said in self.asked.said if said.file), named):
+        if named := next((part.param for part in self.parsed.parts if part.file), named):
             message = f"{choice.id} is the model itself; about files, ask the model 'auto'."
             raise ApiError(400, message, "unsupported_parameter", named)
         if not window.fits:
@@ -135,75 +133,64 @@ class Admission:
                 f"The messages have {window.prompt_tokens} tokens and need {window.output_tokens} for the answer; the "
                 f"context of {choice.id} has {window.context_tokens}. Ask the model 'auto' about a document instead.",
                 "context_length_exceeded",
-                self.asked.messages_param,
+                self.parsed.messages_param,
             )
 
     def _conversation(self, choice: ModelChoice, prompt_tokens: int) -> JobRequest:
-        asked = self.asked
-        if asked.unusual:
-            message = f"{asked.unusual[0]} is not supported for a conversation with the model itself."
-            raise ApiError(400, message, "unsupported_parameter", asked.unusual[0])
+        parsed = self.parsed
         room = self.gateway.model.profile.context_tokens - prompt_tokens
         return JobRequest(
             kind="chat",
             strategy=choice.strategy,
-            messages=asked.messages(),
+            messages=parsed.messages(),
             sampling={
-                **asked.sampling,
-                "max_output_tokens": min(room, asked.sampling.get("max_output_tokens", MOST_ANSWER_TOKENS)),
+                **parsed.sampling,
+                "max_output_tokens": min(room, parsed.sampling.get("max_output_tokens", MOST_ANSWER_TOKENS)),
             },
-            metadata=asked.metadata,
-            presentation=self._presentation(found_by="fits the window", ignored=list(asked.ignored)),
+            metadata=parsed.metadata,
+            presentation=self._presentation(found_by="fits the window", ignored=list(parsed.ignored)),
         )
 
-    async def _reading(self, choice: ModelChoice, found: Reading) -> JobRequest:
-        asked, extension = self.asked, self.asked.longfold
-        if "json_schema" in asked.sampling:
+    async def _reading(self, choice: ModelChoice, found: DocumentQuestion) -> JobRequest:
+        parsed, extension = self.parsed, self.parsed.longfold
+        if "json_schema" in parsed.sampling:
             raise ApiError(
                 400,
                 "What a strategy answers is text with evidence, not JSON of a given shape. Leave the format out; the "
                 "object `longfold` has the answer's parts.",
                 "unsupported_parameter",
-                asked.format_param,
+                parsed.format_param,
             )
         question = "\n\n".join(filter(None, (found.instructions, found.question)))
-        question_tokens = await self._count_question(question)
-        hints = [name for name in ("max_output_tokens", *SAMPLING) if name in asked.sampling]
-        return JobRequest(
+        request = JobRequest(
             question=question,
             strategy=choice.strategy,
-            task=extension.task or ("multiple_choice" if extension.choices else "question_answering"),
+            task=extension.task_name,
             choices=tuple(extension.choices),
-            documents=await bring_documents(found, asked.said, self.gateway, self.principal),
+            documents=await bring_documents(found, parsed.parts, self.gateway, self.principal),
             options=extension.options.model_dump(exclude_unset=True, exclude_none=True),
             limits=extension.limits.model_dump(exclude_unset=True, exclude_none=True),
             on_chunk_error=extension.on_chunk_error,
-            metadata=asked.metadata,
+            metadata=parsed.metadata,
             presentation=self._presentation(
-                found_by="files" if found.files else "length",
-                ignored=[*asked.ignored, *asked.unusual, *hints],
+                found_by=found.found_by,
+                ignored=[*parsed.ignored, *parsed.sampling_params],
                 question=found.question,
-                question_tokens=question_tokens,
+                question_tokens=await asyncio.to_thread(self.gateway.model.tokenizer.count, question),
                 instructions=found.instructions,
                 left_out=found.left_out,
             ),
         )
-
-    async def _count_question(self, question: str) -> int:
-        tokens = await asyncio.to_thread(self.gateway.model.tokenizer.count, question)
-        longest = int(self.gateway.model.profile.context_tokens * LONGEST_QUESTION_SHARE)
-        if tokens > longest:
-            error = QuestionTooLong(f"Instructions and question have {tokens} tokens; at most {longest} fit.")
-            raise from_longfold(error, self.asked.messages_param)
-        return tokens
+        await check_feasible(self.gateway, request, question_param=parsed.messages_param, options_param="longfold")
+        return request
 
     def _presentation(self, **found: Any) -> Mapping[str, Any]:
-        extension = self.asked.longfold
+        extension = self.parsed.longfold
         return {
-            "model": self.asked.model,
+            "model": self.parsed.model,
             "evidence": extension.evidence,
             "progress": extension.progress,
-            "echo": dict(self.asked.echo),
+            "echo": dict(self.parsed.echo),
             **found,
         }
 
@@ -262,12 +249,7 @@ def _count_prompt(messages: tuple[Message, ...], tokenizer: Any) -> int:
     return len(encode_chat(messages, tokenizer).token_ids)
 
 
-def _check_extension(extension: Extension) -> None:
-    """What would fail the run is told before it is accepted."""
+def _check_task(extension: Extension) -> None:
     if extension.task is not None and extension.task not in TASKS:
         message = f"No task {extension.task[:64]!r}; the tasks are {', '.join(TASKS)}."
         raise ApiError(400, message, "invalid_value", "longfold.task")
-    if extension.choices and extension.task not in (None, "multiple_choice"):
-        raise ApiError(400, "Choices belong to the task multiple_choice.", "invalid_value", "longfold.choices")
-    if len(extension.choices) < 2 and (extension.choices or extension.task == "multiple_choice"):
-        raise ApiError(400, "A multiple-choice question needs at least two.", "invalid_value", "longfold.choices")

@@ -27,14 +27,14 @@ GRACE_S = 5.0
 
 
 @dataclass(slots=True)
-class Visit:
+class Connection:
     """One client at one job."""
 
     delivered: bool = False
     """The client got all of it."""
 
 
-class Attendance:
+class ClientTracker:
     """Counts the clients of each job on this gateway; the job's row says at which gateway its client waits."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -63,20 +63,20 @@ class Attendance:
                 await self._cancel(job)
 
     @asynccontextmanager
-    async def attend(self, job: Job) -> AsyncIterator[Visit]:
+    async def connect(self, job: Job) -> AsyncIterator[Connection]:
         """Be a client of `job` for as long as the block lasts, however it ends."""
-        visit = Visit()
+        connection = Connection()
         self._clients[job.id] += 1
         try:
             await self._take_over(job)
-            yield visit
+            yield connection
         finally:
             self._clients[job.id] -= 1
             if not self._clients[job.id]:
                 del self._clients[job.id]
-                if not visit.delivered and not job.background:
+                if not connection.delivered and not job.background:
                     self._watch(job)
-                elif visit.delivered and job.request.presentation.get("echo", {}).get("store") is False:
+                elif connection.delivered and job.request.presentation.get("echo", {}).get("store") is False:
                     self._start(self._forget(job))
 
     async def _take_over(self, job: Job) -> None:
@@ -122,7 +122,7 @@ class Attendance:
         task.add_done_callback(self._leaving.discard)
 
 
-def get_attendance(request: Request) -> Attendance:
+def get_client_tracker(request: Request) -> ClientTracker:
     """One per application."""
-    attendance: Attendance = request.app.state.attendance
-    return attendance
+    tracker: ClientTracker = request.app.state.client_tracker
+    return tracker

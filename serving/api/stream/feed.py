@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipeline.errors import LongfoldError
-from serving.api.errors import ApiError
+from serving.api.errors import Stopping
 from serving.jobs.job import TERMINAL, EventRecord, JobState
 
 if TYPE_CHECKING:
@@ -108,14 +108,12 @@ class EventFeed:
                     await changed.wait()
 
     async def wait_terminal(self, job_id: str) -> JobState | None:
-        """Wait for the end of a job; None if it was deleted. Raises ApiError 503 when the gateway stops."""
+        """Wait for the end of a job; None if it was deleted. Raises Stopping when the gateway does."""
         with self._join(job_id) as topic:
             while True:
                 changed = topic.changed()
                 if self._stopping:
-                    raise ApiError(
-                        503, "The gateway is stopping; the job goes on.", "stopping", retry=True, retry_after_s=2
-                    )
+                    raise Stopping("The gateway is stopping; the job goes on. Ask again to wait for it.")
                 if topic.gone:
                     return None
                 if topic.head is not None and topic.state in TERMINAL:

@@ -14,43 +14,27 @@ from serving.api.errors import ApiError, from_longfold, from_record
 from serving.api.gateway import Gateway
 from serving.api.native.ids import PREFIX, no_such_job
 from serving.api.openai.citations import cite
-from serving.api.openai.output import Told, tell, told_text
-from serving.api.stream.clients import Attendance
+from serving.api.openai.output import ChatResult, answer_text, chat_result
+from serving.api.stream.clients import ClientTracker
+from serving.api.stream.sse import until_stopping
 from serving.jobs.job import TERMINAL, EventRecord, Job, JobState
 
 CLIENT_CLOSED_REQUEST = 499
 
 
 async def follow(gateway: Gateway, job: Job) -> AsyncGenerator[EventRecord]:
-    """Every event of the job from the first on. Raises ApiError 503 when the gateway stops: the job goes on."""
-    stopping = asyncio.create_task(gateway.stopping.wait())
-    try:
-        async with aclosing(gateway.feed.follow(job.id)) as records:
-            while True:
-                following = asyncio.ensure_future(anext(records, None))
-                try:
-                    await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not following.done():
-                        following.cancel()
-                        with suppress(asyncio.CancelledError):
-                            await following
-                if following.cancelled():
-                    message = "The gateway is stopping; the job goes on. Ask again to wait for it."
-                    raise ApiError(503, message, "stopping", retry=True, retry_after_s=2)
-                record = following.result()
-                if record is None:
-                    return
+    """Every event of the job from the first on. Raises Stopping when the gateway stops: the job goes on."""
+    async with aclosing(until_stopping(gateway.feed.follow(job.id), gateway.stopping)) as records:
+        async for record in records:
+            if record is not None:
                 yield record
-    finally:
-        stopping.cancel()
 
 
 async def wait_for_end(
-    gateway: Gateway, attendance: Attendance, job: Job, receive: Callable[[], Awaitable[Message]]
+    gateway: Gateway, tracker: ClientTracker, job: Job, receive: Callable[[], Awaitable[Message]]
 ) -> Job:
     """The job as it ended. Raises ApiError if the client goes away, the gateway stops or the job is deleted."""
-    async with attendance.attend(job) as visit:
+    async with tracker.connect(job) as connection:
         ended = asyncio.create_task(gateway.feed.wait_terminal(job.id))
         gone = asyncio.create_task(_until_gone(receive))
         try:
@@ -63,7 +47,7 @@ async def wait_for_end(
             raise ApiError(CLIENT_CLOSED_REQUEST, "The client has gone.", "client_gone")
         ended.result()
         known = await find_again(gateway, job)
-        visit.delivered = True
+        connection.delivered = True
         return known
 
 
@@ -75,15 +59,15 @@ async def find_again(gateway: Gateway, job: Job) -> Job:
     return known
 
 
-def tell_end(gateway: Gateway, job: Job) -> Told:
+def load_result(gateway: Gateway, job: Job) -> ChatResult:
     """What a job that ended has to say. Raises ApiError if it failed or was cancelled."""
     if job.state is JobState.FAILED:
         raise from_record(job.error or {})
     if job.state is not JobState.COMPLETED:
         raise ApiError(400, "The job was cancelled.", "job_cancelled")
     evidence = cite((job.result or {}).get("evidence") or (), job.request.documents)
-    answer = told_text(job.request, job.result or {})
-    return tell(job, evidence, gateway.model.tokenizer.count(answer))
+    answer = answer_text(job.request, job.result or {})
+    return chat_result(job, evidence, gateway.model.tokenizer.count(answer))
 
 
 async def cancel_and_wait(gateway: Gateway, job: Job, at_most_s: float) -> Job:
@@ -98,8 +82,8 @@ async def cancel_and_wait(gateway: Gateway, job: Job, at_most_s: float) -> Job:
 
 def error_data(error: ApiError | LongfoldError) -> dict[str, Any]:
     """The data of a stream that breaks: OpenAI's clients raise what stands under `error`."""
-    told = error if isinstance(error, ApiError) else from_longfold(error)
-    return {"error": told.body()["error"]}
+    known = error if isinstance(error, ApiError) else from_longfold(error)
+    return {"error": known.body()["error"]}
 
 
 async def _until_gone(receive: Callable[[], Awaitable[Message]]) -> None:

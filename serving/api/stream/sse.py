@@ -1,7 +1,8 @@
 """Server-sent events as a response: keep-alive comments, a limit on how long a reader may stall, a goodbye.
 
-Written here because the library's version logs every chunk at debug level (answers and quotes would reach the log)
-and replaces a method of uvicorn when it is imported.
+Written here because `fastapi.sse` breaks a `data:` line at every line end that Unicode knows (U+2028, U+0085), which
+JSON holds as they are: what arrives is then no JSON. Its routes are either streams or not, while OpenAI's are both, and
+it lets a reader stall for ever. sse-starlette logs every chunk at debug level, answers and quotes included.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, suppress
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
 
-from fastapi import Response
-from starlette.types import Receive, Scope, Send
+from fastapi.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from serving.api.errors import Stopping
 
 log = logging.getLogger("longfold.events")
+
+Item = TypeVar("Item")
 
 KEEP_ALIVE_S = 15.0
 """Half of the shortest idle limit that proxies commonly have (30 s)."""
@@ -46,7 +50,35 @@ def comment(text: str) -> bytes:
     return f": {text}\n\n".encode()
 
 
-class EventStream(Response):
+async def until_stopping(
+    items: AsyncIterator[Item], stopping: asyncio.Event | None, idle_s: float | None = None
+) -> AsyncGenerator[Item | None, None]:
+    """The items; None whenever there was none for `idle_s`. Raises Stopping as soon as the gateway is told to end."""
+    stopped = asyncio.ensure_future(stopping.wait()) if stopping else None
+    following: asyncio.Future[Item | None] | None = None
+    async with aclosing(items) as source:  # type: ignore[type-var]  # callers give generators
+        try:
+            while True:
+                following = following or asyncio.ensure_future(anext(source, None))
+                waited: set[asyncio.Future[Any]] = {following, stopped} if stopped else {following}
+                await asyncio.wait(waited, timeout=idle_s, return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    item, following = following.result(), None
+                    if item is None:
+                        return
+                    yield item
+                elif stopped and stopped.done():
+                    raise Stopping("The gateway is stopping; the job goes on. Ask again to wait for it.")
+                else:
+                    yield None
+        finally:
+            left = [future for future in (following, stopped) if future]
+            for future in left:
+                future.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+
+class EventStream(StreamingResponse):
     """Sends `frames` as they come. It ends with them, with the reader, or with a comment when `stopping` is set."""
 
     media_type = "text/event-stream"
@@ -54,80 +86,50 @@ class EventStream(Response):
     def __init__(
         self,
         frames: AsyncIterator[bytes],
-        stopping: asyncio.Event,
+        stopping: asyncio.Event | None,
         *,
-        status_code: int = 200,
-        headers: Mapping[str, str] | None = None,
         keep_alive_s: float | None = None,
         send_timeout_s: float | None = None,
         keep_alive_text: Callable[[], str] = lambda: "ping",
     ) -> None:
+        super().__init__(frames, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         self.frames = frames
         self.stopping = stopping
         self.keep_alive_s = KEEP_ALIVE_S if keep_alive_s is None else keep_alive_s
         self.send_timeout_s = SEND_TIMEOUT_S if send_timeout_s is None else send_timeout_s
         self.keep_alive_text = keep_alive_text
-        self.status_code = status_code
-        self.background = None
-        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        writer = _Writer(send, self.send_timeout_s)
-        endings = [
-            asyncio.create_task(self._pass_on(writer)),
-            asyncio.create_task(self._keep_alive(writer)),
-            asyncio.create_task(self._until_stopping(writer)),
-            asyncio.create_task(_until_disconnect(receive)),
-        ]
+        """Starlette's own cancels what it leaves again and again, so that generators cannot clean up."""
+        streaming = asyncio.create_task(self.stream_response(send))
+        leaving = asyncio.create_task(self.listen_for_disconnect(receive))
         try:
-            done, _ = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({streaming, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in endings:
+            for task in (streaming, leaving):
                 task.cancel()
-            await asyncio.gather(*endings, return_exceptions=True)
-        for task in done:
-            if isinstance(error := task.exception(), TimeoutError):
-                log.info("stream.stalled")
-                return  # the server closes a response that was not finished
-            if error is not None:
-                raise error
-        with suppress(TimeoutError):
-            await writer.send(b"", more=False)
+            await asyncio.gather(streaming, leaving, return_exceptions=True)
+        if not streaming.cancelled():
+            streaming.result()
 
-    async def _pass_on(self, writer: _Writer) -> None:
-        async with aclosing(self.frames) as frames:  # type: ignore[type-var]  # routes give generators
-            async for each in frames:
-                await writer.send(each)
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(self.send_timeout_s):
+                await send(message)
 
-    async def _keep_alive(self, writer: _Writer) -> None:
-        while True:
-            quiet_s = time.monotonic() - writer.last_sent
-            if quiet_s >= self.keep_alive_s:
-                await writer.send(comment(self.keep_alive_text()))
-            else:
-                await asyncio.sleep(self.keep_alive_s - quiet_s)
+        try:
+            await send_in_time({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with aclosing(self._chunks()) as chunks:
+                async for chunk in chunks:
+                    await send_in_time({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send_in_time({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            log.info("stream.stalled")  # the server closes a response that was not finished
 
-    async def _until_stopping(self, writer: _Writer) -> None:
-        await self.stopping.wait()
-        await writer.send(comment("the gateway is stopping; resume where you are"))
-
-
-async def _until_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-class _Writer:
-    """One message at a time, each within the time limit."""
-
-    def __init__(self, send: Send, timeout_s: float) -> None:
-        self._send = send
-        self._timeout_s = timeout_s
-        self._turn = asyncio.Lock()
-        self.last_sent = time.monotonic()
-
-    async def send(self, body: bytes, *, more: bool = True) -> None:
-        async with self._turn, asyncio.timeout(self._timeout_s):
-            await self._send({"type": "http.response.body", "body": body, "more_body": more})
-            self.last_sent = time.monotonic()
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(until_stopping(self.frames, self.stopping, self.keep_alive_s)) as frames:
+                async for chunk in frames:
+                    yield comment(self.keep_alive_text()) if chunk is None else chunk
+        except Stopping:
+            yield comment("the gateway is stopping; resume where you are")

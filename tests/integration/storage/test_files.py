@@ -22,7 +22,7 @@ from serving.storage.database import Database
 from serving.storage.document_ref import DocumentRef
 from serving.storage.files import FileStore, StoredFile
 from serving.storage.parse_file import ParseLimits
-from serving.storage.stored_text import INDEX_STEP_CHARS, read_span, write_text
+from serving.storage.stored_text import COUNTED_CHARS, INDEX_STEP_CHARS, estimate_tokens, read_span, write_text
 from tests.integration.storage.conftest import url_of
 from tests.integration.storage.factories import OWNER, Clock, submit
 from tests.unit.documents.office_files import paragraph, word_file
@@ -454,3 +454,52 @@ async def test_a_row_of_an_older_version_is_read(store_of_files: FileStore, data
     found = await store_of_files.find(file.id, OWNER)
     assert found is not None
     assert found.document == DocumentRef(text_sha256="x", name="n")
+
+
+def test_tokens_are_counted_and_those_of_a_long_text_estimated(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    def count(piece: str) -> int:
+        read.append(len(piece))
+        return len(piece.split())
+
+    text = "Ein Satz mit Umlauten: ÄÖÜ. " * 1_000
+    for repeated, at_most_read in ((1, len(text)), (200, COUNTED_CHARS)):
+        read.clear()
+        document = Document.from_text(text * repeated, "a")
+        path = tmp_path / f"{repeated}.txt"
+        facts = write_text(document, path)
+        tokens = estimate_tokens(path, facts.characters, count)
+        assert tokens == pytest.approx(5_000 * repeated, rel=0.01)
+        assert sum(read) <= at_most_read
+
+
+async def test_a_file_of_a_request_leaves_its_text_for_the_job_and_no_upload(
+    store_of_files: FileStore, folder: Path
+) -> None:
+    document = await store_of_files.add_enclosed("a.txt", stream(b"Ada ", b"signed."))
+    assert (document.file_id, document.name) == ("", "a.txt")
+    assert (await store_of_files.load_document([document])).text == "Ada signed."
+    assert await store_of_files.list_files(OWNER) == []
+    assert {path.suffix for path in folder.glob("**/*") if path.is_file()} == {".txt", ".index"}
+    with pytest.raises(DocumentUnreadable):
+        await store_of_files.add_enclosed("a.png", stream(b"\x89PNG\r\n\x1a\n" + bytes(range(256))))
+    assert len([path for path in folder.glob("**/*") if path.is_file()]) == 2
+
+
+async def test_a_file_that_expired_is_gone_and_then_swept(
+    store_of_files: FileStore, folder: Path, clock: Clock
+) -> None:
+    store_of_files._now = clock.unix_s
+    kept = await add(store_of_files, b"for good")
+    brief = await store_of_files.add(
+        OWNER, "b.txt", "user_data", "text/plain", stream(b"an hour"), expires_after_s=3600
+    )
+    assert brief.expires_unix_s == brief.created_unix_s + 3600
+    assert {stored.id for stored in await store_of_files.list_files(OWNER)} == {kept.id, brief.id}
+    clock.pass_s(3601)
+    assert await store_of_files.find(brief.id, OWNER) is None
+    assert [stored.id for stored in await store_of_files.list_files(OWNER)] == [kept.id]
+    await store_of_files.sweep()
+    assert len([path for path in (folder / "bytes").glob("**/*") if path.is_file()]) == 1
+    assert await store_of_files.delete(brief.id, OWNER) is False

@@ -24,13 +24,13 @@ def test_a_body_reaches_the_pipeline_as_it_was_said() -> None:
             "question": " Which? ",
             "text": "x",
             "choices": ["red", "blue"],
-            "options": {"chunk_tokens": 500, "use_gate": False},
+            "options": {"chunk_tokens": 600, "use_gate": False},
             "limits": {"calls": 3, "wall_time_s": 2.5},
         }
     )
     stored = job_request(body, ())
-    assert stored.options == {"chunk_tokens": 500, "use_gate": False}
+    assert stored.options == {"chunk_tokens": 600, "use_gate": False}
     asked = pipeline_request(stored)
     assert (asked.question, asked.task, asked.choices) == ("Which?", "multiple_choice", ("red", "blue"))
-    assert (asked.chunk_tokens, asked.use_gate, asked.best_first) == (500, False, True)
+    assert (asked.chunk_tokens, asked.use_gate, asked.best_first) == (600, False, True)
     assert (asked.limits.calls, asked.limits.tokens, asked.limits.wall_time_s) == (3, None, 2.5)

@@ -10,17 +10,17 @@ import pytest
 from serving.api.errors import ApiError
 from serving.api.openai.attachments import decode_file_data
 from serving.api.openai.fields import CHAT_DEFAULTS, ChatBody, GivenFile, ResponseBody, parse_body
-from serving.api.openai.input import Asked, read_chat, read_response
+from serving.api.openai.input import ParsedRequest, read_chat, read_response
 from serving.api.openai.models import choose_model
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def chat(**fields: Any) -> Asked:
+def chat(**fields: Any) -> ParsedRequest:
     return read_chat(parse_body(ChatBody, json.dumps({"model": "auto", "messages": HELLO} | fields).encode()))
 
 
-def response(**fields: Any) -> Asked:
+def response(**fields: Any) -> ParsedRequest:
     return read_response(parse_body(ResponseBody, json.dumps({"model": "auto", "input": "Hello"} | fields).encode()))
 
 
@@ -57,7 +57,6 @@ def test_what_chat_does_not_support_is_refused_by_name(fields: dict[str, Any], p
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"include": ["reasoning.encrypted_content"]}, "include"),
     ],
 )
 def test_what_responses_do_not_support_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
@@ -70,7 +69,23 @@ def test_a_default_that_asks_for_nothing_is_accepted(name: str) -> None:
         assert chat(**{name: value}).ignored == ()
 
 
+def test_true_is_not_one() -> None:
+    assert refused(chat, n=True) == ("n", "unsupported_parameter")
+    assert refused(chat, longfold={"options": {"use_scores": 0}}) == ("longfold.options.use_scores", "invalid_value")
+
+
+def test_to_json_five_point_nought_is_an_integer() -> None:
+    assert chat(max_tokens=5.0, longfold={"limits": {"calls": 3.0}}).sampling == {"max_output_tokens": 5}
+    assert refused(chat, max_tokens=5.5)[0] == refused(chat, max_tokens="5")[0] == "max_tokens"
+
+
+def test_what_a_client_leaves_null_is_not_asked_for() -> None:
+    assert chat(a_field_of_next_year=None).ignored == ()
+
+
 def test_hints_are_accepted_and_told_as_ignored() -> None:
+    assert response(include=["reasoning.encrypted_content"]).ignored == ("include",)
+    assert response(include=[]).ignored == ()
     assert chat(user="u", store=True, service_tier="auto").ignored == ("user", "store", "service_tier")
     assert response(reasoning={"effort": "low"}, truncation="auto").ignored == ("reasoning", "truncation")
 
@@ -108,16 +123,58 @@ def test_parts_of_other_kinds_and_roles_are_refused_with_their_place() -> None:
     url = [{"role": "user", "content": [{"type": "input_file", "file_url": "http://127.0.0.1/"}]}]
     assert refused(response, input=url)[0] == "input[0].content[0].file_url"
     assert refused(response, input=[{"type": "function_call_output"}])[0] == "input[0].type"
+    assert refused(response, input=[{"type": "input_text", "text": 5}])[0] == "input[0].text"
+    assert refused(response, input=[{"type": "message", "content": "x"}])[0] == "input[0].role"
 
 
-def test_sampling_of_a_pass_through_is_read_under_both_names_of_the_length() -> None:
-    assert chat(max_tokens=5, temperature=0.5, stop="x", seed=7).sampling == {
-        "max_output_tokens": 5,
-        "temperature": 0.5,
-        "stop": ["x"],
-        "seed": 7,
-    }
+def test_what_a_model_thought_before_is_not_read() -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+    parsed = response(input=[thought, {"role": "user", "content": "Hello"}])
+    assert [(part.role, part.text) for part in parsed.parts] == [("user", "Hello")]
+
+
+def test_sampling_of_a_conversation_is_read_under_both_names_of_the_length() -> None:
+    parsed = chat(max_tokens=5, temperature=0.5, stop="x", seed=7)
+    assert parsed.sampling == {"max_output_tokens": 5, "temperature": 0.5, "stop": ["x"], "seed": 7}
+    assert parsed.sampling_params == ("max_tokens", "temperature", "stop", "seed")
     assert chat(max_completion_tokens=6).sampling == {"max_output_tokens": 6}
+    assert chat(max_completion_tokens=6, max_tokens=7).sampling == {"max_output_tokens": 6}
+
+
+NARROW = {"top_p": 0.9, "top_k": 40, "min_p": 0.1}
+PENALTIES = {"presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.1}
+
+
+@pytest.mark.parametrize("ask", [chat, response])
+def test_who_narrows_the_draw_wants_one(ask: Any) -> None:
+    assert ask(**NARROW, **PENALTIES).sampling == {"temperature": 1.0, **NARROW, **PENALTIES}
+    assert ask(**NARROW, temperature=0).sampling == NARROW
+    assert ask(**PENALTIES).sampling == PENALTIES
+    assert ask(top_p=0.9).sampling_params == ("top_p",)
+
+
+@pytest.mark.parametrize("ask", [chat, response])
+def test_sampling_that_asks_for_nothing_is_nothing(ask: Any) -> None:
+    neutral = {"top_p": 1, "top_k": -1, "min_p": 0.0, "presence_penalty": 0, "frequency_penalty": 0}
+    parsed = ask(**neutral, repetition_penalty=1.0, temperature=0)
+    assert (parsed.sampling, parsed.sampling_params, parsed.ignored) == ({}, (), ())
+    assert ask(top_k=0).sampling == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"top_k": -2},
+        {"min_p": -0.1},
+        {"presence_penalty": 2.1},
+        {"repetition_penalty": 0},
+        {"max_tokens": 2**60},
+    ],
+)
+def test_sampling_out_of_range_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    assert refused(chat, **wrong) == (next(iter(wrong)), "invalid_value")
 
 
 def test_formats_become_a_schema() -> None:
@@ -129,6 +186,11 @@ def test_formats_become_a_schema() -> None:
     assert json.loads(chat(response_format={"type": "json_object"}).sampling["json_schema"]) == {"type": "object"}
     assert "json_schema" not in chat(response_format={"type": "text"}).sampling
     assert refused(chat, response_format={"type": "xml"})[0] == "response_format.type"
+    assert refused(chat, response_format={}) == ("response_format.type", "missing_required_parameter")
+    assert refused(chat, response_format={"type": "json_schema"})[0] == "response_format.json_schema"
+    assert refused(response, text={"format": {"type": "json_schema", "name": "n"}})[0] == "text.format.schema"
+    assert refused(response, text={"format": [None]})[0] == "text.format"
+    assert response(text=text_format).echo["text"] == text_format, "it is given back as it came"
 
 
 def test_parts_of_one_message_become_one_text_for_the_model() -> None:
@@ -147,8 +209,8 @@ def test_a_response_that_is_not_stored_cannot_be_fetched_later() -> None:
 
 
 def test_file_data_is_base64_plain_or_as_a_data_url() -> None:
-    assert decode_file_data(GivenFile(file_data="aGk=", filename="a.pdf")) == ("application/pdf", b"hi")
-    assert decode_file_data(GivenFile(file_data="data:text/plain;base64,aGk=")) == ("text/plain", b"hi")
+    assert decode_file_data(GivenFile(file_data="aGk=", filename="a.pdf")) == b"hi"
+    assert decode_file_data(GivenFile(file_data="data:text/plain;base64,aGk=")) == b"hi"
     for broken in ("data:text/plain,hi", "%%%"):
         with pytest.raises(ValueError, match="base64"):
             decode_file_data(GivenFile(file_data=broken))

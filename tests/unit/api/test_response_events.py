@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai._models import construct_type
 from openai.types.responses import ResponseStreamEvent
 
-from serving.api.openai.output import Told, response_object, tell, told_text
+from serving.api.openai.output import ChatResult, answer_text, chat_result, response_object
 from serving.api.openai.response_events import ResponseEvents
 from serving.jobs.job import EventRecord, Job, JobRequest, JobState, Lane
 from serving.storage.document_ref import DocumentRef
@@ -36,7 +36,7 @@ def records(*kinds: tuple[str, dict[str, Any]]) -> list[EventRecord]:
     return [EventRecord(seq=n, kind=k, data=d, created_unix_s=0.0) for n, (k, d) in enumerate(kinds, start=1)]
 
 
-def stream(first: Job, events: list[EventRecord], last: Job, told: Told | None) -> list[dict[str, Any]]:
+def stream(first: Job, events: list[EventRecord], last: Job, told: ChatResult | None) -> list[dict[str, Any]]:
     told_events = ResponseEvents(first)
     sent = list(told_events.open())
     for record in events:
@@ -44,9 +44,9 @@ def stream(first: Job, events: list[EventRecord], last: Job, told: Told | None) 
     return sent + list(told_events.close(last, told))
 
 
-def completed(**fields: Any) -> tuple[Job, Told]:
+def completed(**fields: Any) -> tuple[Job, ChatResult]:
     ended = job(JobState.COMPLETED, result=RESULT, finished_unix_s=9.0, **fields)
-    return ended, tell(ended, EVIDENCE, 2)
+    return ended, chat_result(ended, EVIDENCE, 2)
 
 
 CALLS = [("call.finished", {"stage": "map"})] * 7
@@ -126,10 +126,10 @@ WRITTEN = records(
 )
 
 
-def spoken(text: str, **fields: Any) -> tuple[Job, Told]:
+def spoken(text: str, **fields: Any) -> tuple[Job, ChatResult]:
     request = JobRequest(kind="chat", messages=({"role": "user", "content": "Hi"},), **fields)
     ended = job(JobState.COMPLETED, request=request, result={"text": text, "finish_reason": "stop"})
-    return ended, tell(ended, (), 3)
+    return ended, chat_result(ended, (), 3)
 
 
 @pytest.mark.parametrize("progress", ["none", "reasoning"])
@@ -169,7 +169,7 @@ def test_a_cut_off_answer_is_incomplete() -> None:
     request = JobRequest(kind="chat", messages=({"role": "user", "content": "Hi"},))
     result = {"text": "and so", "finish_reason": "length", "usage": {"prompt_tokens": 9, "output_tokens": 2}}
     ended = job(JobState.COMPLETED, request=request, result=result)
-    told = tell(ended, (), 99)
+    told = chat_result(ended, (), 99)
     shown = response_object(ended, told)
     assert (shown["status"], shown["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
     assert (shown["usage"]["input_tokens"], shown["usage"]["output_tokens"]) == (9, 2)
@@ -182,10 +182,10 @@ def test_usage_counts_document_and_question_once() -> None:
 
 def test_an_answer_that_was_not_found_is_a_sentence_and_a_flag() -> None:
     ended = job(JobState.COMPLETED, result=RESULT | {"found": False, "answer": ""})
-    assert told_text(ended.request, ended.result or {}) == "The document does not say."
-    assert tell(ended, (), 0).longfold["found"] is False
+    assert answer_text(ended.request, ended.result or {}) == "The document does not say."
+    assert chat_result(ended, (), 0).longfold["found"] is False
     chinese = JobRequest(question="灯塔看守人叫什么名字？")
-    assert told_text(chinese, {"found": False}) == "文档中没有说明。"
+    assert answer_text(chinese, {"found": False}) == "文档中没有说明。"
 
 
 def test_evidence_is_left_out_where_nobody_wants_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -101,6 +102,25 @@ def test_without_a_limit_the_answer_may_fill_the_context() -> None:
     assert chat_call(conversation("user: Hi"), make_tokenizer(), TokenBudget(200)).cost_tokens() == 200
 
 
+DRAWING: dict[str, Any] = {
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.05,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -0.5,
+    "repetition_penalty": 1.1,
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_how_it_is_drawn_is_part_of_a_calls_key(name: str) -> None:
+    plain, drawn = (
+        chat_call(conversation("user: Hi"), make_tokenizer(), TokenBudget(200), **sampling)
+        for sampling in ({}, {name: DRAWING[name]})
+    )
+    assert plain.key("model") != drawn.key("model")
+
+
 def test_what_was_asked_of_the_sampling_reaches_it() -> None:
     schema = json.dumps({"type": "object"})
     call = chat_call(
@@ -112,8 +132,10 @@ def test_what_was_asked_of_the_sampling_reaches_it() -> None:
         seed=7,
         stop=["END"],
         json_schema=schema,
+        **DRAWING,
     )
     sampling = call.sampling
+    assert {name: getattr(sampling, name) for name in DRAWING} == DRAWING
     assert (sampling.max_output_tokens, sampling.temperature, sampling.seed) == (9, 0.5, 7)
     assert (sampling.stop, sampling.json_schema) == (("END",), schema)
 

@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from serving.jobs.presence import Presence
+from serving.storage.presence import Presence
 
 ROOT = Path(__file__).parents[3]
 _OTHER = """
 import sys
 from pathlib import Path
-from serving.jobs.presence import Presence
+from serving.storage.presence import Presence
 print(Presence(Path(sys.argv[1])).id, flush=True)
 sys.stdin.read()
 """
