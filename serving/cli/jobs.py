@@ -13,7 +13,7 @@ from serving.cli.options import AsJson, MaxSteps, Model, PauseBefore, Updates
 
 jobs = typer.Typer(
     no_args_is_help=True,
-    help="Jobs, those of the command line and those of the API: list, show, edit, fork, resume, cancel, delete.",
+    help="Jobs, those of the command line and those of the API: list, show, edit, fork, resume, cancel, delete, prune.",
 )
 
 Id = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its beginning.")]
@@ -93,3 +93,11 @@ def delete(job: Id) -> None:
     from serving.cli import jobs_commands
 
     jobs_commands.delete(command_settings(), job)
+
+
+@jobs.command("prune")
+def prune_jobs() -> None:
+    """Remove jobs, files and completed calls that are older, or more, than the settings keep."""
+    from serving.cli import prune
+
+    prune.prune(command_settings())

@@ -203,14 +203,6 @@ def runner(
 
 
 @app.command()
-def prune() -> None:
-    """Remove jobs, files and completed calls that are older, or more, than the settings keep."""
-    from serving.cli import prune as prune_command
-
-    prune_command.prune(command_settings())
-
-
-@app.command()
 def doctor(
     model: Model = None,
     canary: Annotated[bool, typer.Option(help="Also start the model and let it generate.")] = True,

@@ -1,4 +1,4 @@
-"""What `longfold prune` does: now what a running service does by itself every hour."""
+"""What `longfold jobs prune` does: now what a running service does by itself every hour."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import asyncio
 import typer
 
 from serving.jobs.retention import DeletedJobs, Pruned, prune_journal, prune_store
-from serving.jobs.store import JobStore
+from serving.jobs.run_here import open_store
 from serving.session import open_journal
 from serving.settings import Settings
-from serving.storage.database import Database
-from serving.storage.files import FileStore
-from serving.storage.migrate import prepare_database
 
 
 def prune(settings: Settings) -> None:
@@ -22,15 +19,9 @@ def prune(settings: Settings) -> None:
 
 
 async def _prune(settings: Settings) -> Pruned:
-    database = Database.open(settings.database)
-    try:
-        await prepare_database(database)
-        store = JobStore(database)
-        files = FileStore(database, settings.files_dir, max_bytes=settings.max_upload_mib << 20)
-        stored = await prune_store(store, files, settings)
+    async with open_store(settings) as store:
+        stored = await prune_store(store.jobs, store.files, settings)
         with open_journal(settings) as journal:
-            calls = await DeletedJobs(store, journal).forget()
+            calls = await DeletedJobs(store.jobs, journal).forget()
             calls += (await prune_journal(journal, settings)).calls
-    finally:
-        await database.close()
     return Pruned(jobs=stored.jobs, files=stored.files, calls=calls)
