@@ -232,7 +232,7 @@ def _show_run(
                 f"What was completed is kept. To go on: longfold jobs resume {job_id()} --max-steps ..."
             )
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         context.display.say(_how_to_resume(options, job_id(), is_full=context.session.journal.is_full))
         if options.as_json:
             print_json({"error": {"type": "Interrupted", "message": "The run was interrupted."}, "job": job_id()})
@@ -276,7 +276,7 @@ def _ask_again_and_again(context: AskContext, request: Request) -> int:
             with context.display.watch(context.document) as feed:
                 ran = context.runner.run(_new_job(context, asked, feed, lambda _: None))
             answer = _answer_of(ran)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             context.display.say("Interrupted; what was completed is kept for the next question.")
             continue
         except CallerError as error:

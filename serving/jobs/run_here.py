@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -87,7 +89,8 @@ async def run_new_job(
         claim = await store.jobs.take_up(
             job.id, runner.runner_id, pause_before=request.pause_before, max_steps=request.max_steps
         )
-        return await runner.run_one(_claimed(claim), emit)
+        with _terminated_as_cancelled():
+            return await runner.run_one(_claimed(claim), emit)
 
 
 async def run_job_again(
@@ -100,7 +103,23 @@ async def run_job_again(
             claim: Claim | None = await _take_over(store.jobs, job, runner.runner_id)
         else:
             claim = await store.jobs.take_up(job.id, runner.runner_id, pause_before=pause_before, max_steps=max_steps)
-        return await runner.run_one(_claimed(claim), emit)
+        with _terminated_as_cancelled():
+            return await runner.run_one(_claimed(claim), emit)
+
+
+@contextmanager
+def _terminated_as_cancelled() -> Iterator[None]:
+    """SIGTERM cancels the current task, as Ctrl-C does: then its job's end can still be written."""
+    task, loop, before = asyncio.current_task(), asyncio.get_running_loop(), signal.getsignal(signal.SIGTERM)
+    if task is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _runner(settings: Settings, session: Session, store: LocalStore) -> JobRunner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -275,3 +276,49 @@ def test_a_chunk_that_failed_may_be_read_when_the_run_goes_on(paused: Stage) -> 
     paused.script = reading
     assert len(shown_state(paused, run)["findings"]) == 1
     assert "Answer: Anna Torv" in paused.jobs("resume", run).stdout
+
+
+def test_a_paused_job_is_cancelled_and_an_ended_one_deleted_with_its_calls(paused: Stage) -> None:
+    run = paused_run(paused)
+    assert paused.jobs("delete", run).exit_code == 2, "it has not ended"
+    assert paused.jobs("cancel", run).stdout == f"Job {run} is cancelled.\n"
+    assert paused.jobs("delete", run).stdout == f"Job {run} is deleted.\n"
+    assert paused.jobs("list").stdout == ""
+    paused.run(str(paused.document), *ASKED)
+    assert CallStage.MAP in stages(paused), "no other job had used its calls"
+
+
+def test_jobs_of_the_api_are_listed_shown_forked_and_resumed_here(paused: Stage) -> None:
+    from serving.jobs.job import JobRequest, Lane, NewJob
+    from serving.jobs.run_here import open_store
+
+    async def submit(**fields: Any) -> str:
+        async with open_store(command_settings()) as store:
+            ref = await store.files.add_text("team", paused.document.read_text(), "upload.txt")
+            request = JobRequest(question="Who is the keeper?", strategy="mapreduce", documents=(ref,), **fields)
+            new = NewJob(owner="team", key_id="", surface="job", lane=Lane.LONG, request=request)
+            job, _ = await store.jobs.submit(new)
+            await store.jobs.request_cancel(job.id, "team")
+            return f"job_{job.id}"
+
+    job = asyncio.run(submit())
+    assert job in paused.jobs("list").stdout
+    shown = paused.jobs("show", job).stdout
+    assert "Document: upload.txt" in shown
+    assert "Owner:    team" in shown
+    result = paused.jobs("resume", job, "--pause-before", "reduce")
+    assert result.exit_code == 6, result.output
+    state = shown_state(paused, job)
+    del state["findings"][0]
+    fork = edit(paused, job, state, command="fork").stdout.splitlines()[0].split()[1].rstrip(",")
+    assert "Answer: Berta Lund" in paused.jobs("resume", fork).stdout
+    assert "Owner:    team" in paused.jobs("show", fork).stdout
+
+
+def test_what_cannot_be_resumed_is_said(paused: Stage) -> None:
+    assert "No unfinished job" in paused.jobs("resume").stderr
+    paused.run(str(paused.document), *ASKED)
+    run = paused.jobs("list").stdout.split()[0]
+    result = paused.jobs("resume", run, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["type"]) == (2, "WrongState")
+    assert "Removed 0 jobs" in paused.jobs("prune").stdout
