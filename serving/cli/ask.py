@@ -6,46 +6,57 @@ A question is a job in the store that the API uses, run in this process (`jobs/r
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from pipeline.documents.document import Document
-from pipeline.documents.load import STDIN, load_documents
-from pipeline.errors import CallerError, CapacityError, LeaseLost, TooManySteps
+from pipeline.documents.load import STDIN
+from pipeline.errors import CallerError, LeaseLost, TooManySteps
 from pipeline.findings.answer import Answer
 from pipeline.run.answer_json import answer_record, document_record
 from pipeline.run.checkpoints import RunPaused
 from pipeline.run.events import Event
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import Limits, Request
 from pipeline.strategies import check_step
 from pipeline.strategies.summarize.strategy import LANGCHAIN
-from pipeline.text import duration
+from serving.cli.asking import AskContext, asking, exit_code_of, faster_text, model_record
+from serving.cli.command_settings import command_settings
+from serving.cli.errors import errors_as_json
+from serving.cli.options import (
+    AsJson,
+    Choice,
+    ChunkTokens,
+    Files,
+    Fresh,
+    Gather,
+    MaxCalls,
+    MaxSeconds,
+    MaxSteps,
+    MaxTokens,
+    Model,
+    PauseBefore,
+    Task,
+    Updates,
+    request_from,
+)
+from serving.cli.output import INTERRUPTED, PAUSED, print_json, print_lines
 from serving.cli.show.answer import answer_lines, plan_lines, usage_lines
 from serving.cli.show.job import paused_lines, paused_record, spell_id
 from serving.cli.show.langgraph_updates import LANGGRAPH, OURS, UpdatesView
-from serving.cli.show.live import Display, Feed, make_display
+from serving.cli.show.live import Feed
 from serving.flowchart import draw_flowchart
-from serving.session import (
-    OpenModel,
-    Session,
-    SpeedBook,
-    bring_model,
-    describe_model,
-    open_session,
-)
+from serving.session import OpenModel, SpeedBook
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # the database is imported when a job is run
     from serving.jobs.attempt import JobRun
     from serving.jobs.job import Job, JobRequest
-
-PAUSED = 6
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,42 +84,60 @@ class Question:
     """Where the plan's graph is written, in the format that the name's ending says."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskContext:
-    """Everything at hand while questions are answered."""
-
-    options: AskOptions
-    settings: Settings
-    document: Document
-    session: Session
-    display: Display
-    runner: asyncio.Runner
+def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
+    files: Files = None,
+    question: Annotated[str, typer.Option("--question", "-q", help="Without one: a prompt, on a terminal.")] = "",
+    task: Task = "",
+    choice: Choice = None,
+    strategy: Annotated[str, typer.Option(help="Way to the answer.")] = "auto",
+    model: Model = None,
+    chunk_tokens: ChunkTokens = None,
+    gather: Gather = 0,
+    as_json: AsJson = False,
+    updates: Updates = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show calls, tokens, memory and time, and stop.")] = False,
+    graph: Annotated[
+        Path | None, typer.Option(help="With --plan: write its graph to this file, .svg or .mmd (Mermaid).")
+    ] = None,
+    pause_before: PauseBefore = "",
+    max_steps: MaxSteps = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxSeconds = None,
+    fresh: Fresh = False,
+) -> None:
+    """Answer a question about documents. It becomes a job: `longfold jobs` lists, edits and resumes it."""
+    as_json = as_json or updates
+    with errors_as_json(as_json):
+        limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
+        asked = Question(
+            paths=tuple(files or ()),
+            request=request_from(question, task, choice, strategy, chunk_tokens, gather, limits),
+            plan_only=plan,
+            graph=graph,
+        )
+        options = AskOptions(
+            as_json=as_json, updates=updates, pause_before=pause_before, max_steps=max_steps, fresh=fresh
+        )
+        code = run_ask(asked, options, command_settings(model=model))
+    raise typer.Exit(code)
 
 
 def run_ask(question: Question, options: AskOptions, settings: Settings) -> int:
     """Answer, and return the exit code; raises what the command line turns into a message."""
-    display = make_display(sys.stderr, silent=options.as_json)
-    try:
+    with asking(settings, silent=options.as_json) as preparing:
         _check(question, options)
-        paths = question.paths
-        document = load_documents(paths, sys.stdin.buffer if STDIN in paths else None, warn=display.say)
-        model = bring_model(settings, display.report)
-        display.say(describe_model(settings, model))
+        document, model = preparing.load(question.paths), preparing.resolve_model()
         if question.plan_only:
             _show_plan(question, document, model, SpeedBook(settings.cache_dir), as_json=options.as_json)
             return 0
         if question.request.question:
             plan = model.plan(document, question.request)  # what cannot be served fails before an engine starts
             check_step(plan.strategy, options.pause_before)
-        with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
-            context = AskContext(
-                options=options, settings=settings, document=document, session=session, display=display, runner=runner
-            )
+        with preparing.open(model, document) as context:
             if not question.request.question:
-                return _ask_again_and_again(context, question.request)
-            return _ask_once(context, question.request)
-    finally:
-        display.close()
+                return _ask_again_and_again(context, options, question.request)
+            return _ask_once(context, options, question.request)
 
 
 def resume_job(job: Job, options: AskOptions, settings: Settings) -> int:
@@ -119,25 +148,18 @@ def resume_job(job: Job, options: AskOptions, settings: Settings) -> int:
         async with open_store(settings) as store:
             return await store.files.load_document(job.request.documents)
 
-    display = make_display(sys.stderr, silent=options.as_json)
-    try:
+    with asking(settings, silent=options.as_json) as preparing:
         check_step(job.request.strategy, options.pause_before)
-        document = asyncio.run(load())
-        model = bring_model(settings, display.report)
-        display.say(describe_model(settings, model))
+        document, model = asyncio.run(load()), preparing.resolve_model()
         options = replace(options, fresh=job.request.fresh)
-        with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
-            context = AskContext(
-                options=options, settings=settings, document=document, session=session, display=display, runner=runner
-            )
+        with preparing.open(model, document) as context:
 
             def run(emit: Feed) -> Coroutine[Any, Any, JobRun]:
                 pause_before, max_steps = options.pause_before, options.max_steps
+                session = context.session
                 return run_job_again(settings, session, job, emit, pause_before=pause_before, max_steps=max_steps)
 
-            return _show_run(context, job.request, run, lambda: spell_id(job.id))
-    finally:
-        display.close()
+            return _show_run(context, options, job.request, run, lambda: spell_id(job.id))
 
 
 def _check(question: Question, options: AskOptions) -> None:
@@ -183,21 +205,20 @@ def _plan_record(plan: Plan, kv_bytes_per_token: int, tokens_per_s: float | None
     return asdict(plan) | {"kv_bytes": plan.document_tokens * kv_bytes_per_token, "estimated_seconds": read_s}
 
 
-def _ask_once(context: AskContext, request: Request) -> int:
+def _ask_once(context: AskContext, options: AskOptions, request: Request) -> int:
     begun: list[Job] = []
 
     def run(emit: Feed) -> Coroutine[Any, Any, JobRun]:
-        return _new_job(context, request, emit, begun.append)
+        return _new_job(context, options, request, emit, begun.append)
 
-    return _show_run(context, request, run, lambda: spell_id(begun[0].id) if begun else "")
+    return _show_run(context, options, request, run, lambda: spell_id(begun[0].id) if begun else "")
 
 
 def _new_job(
-    context: AskContext, request: Request, emit: Feed, begun: Callable[[Job], None]
+    context: AskContext, options: AskOptions, request: Request, emit: Feed, begun: Callable[[Job], None]
 ) -> Coroutine[Any, Any, JobRun]:
     from serving.jobs.run_here import job_request, run_new_job
 
-    options = context.options
     asked = job_request(
         request,
         pause_before=options.pause_before,
@@ -210,12 +231,12 @@ def _new_job(
 
 def _show_run(
     context: AskContext,
+    options: AskOptions,
     asked: Request | JobRequest,
     run: Callable[[Feed], Coroutine[Any, Any, JobRun]],
     job_id: Callable[[], str],
 ) -> int:
     """Run one job and show how it ended. `job_id` is known once the job is kept."""
-    options = context.options
     try:
         with context.display.watch(context.document) as feed:
             ran = context.runner.run(run(_print_updates(asked.strategy) if options.updates else feed))
@@ -258,7 +279,7 @@ def _answer_of(ran: JobRun) -> Answer:
     raise KeyboardInterrupt  # it was cancelled from elsewhere
 
 
-def _ask_again_and_again(context: AskContext, request: Request) -> int:
+def _ask_again_and_again(context: AskContext, options: AskOptions, request: Request) -> int:
     """A prompt until end of input. Ctrl-C ends the question at work; at the prompt it ends the command."""
     import readline  # noqa: F401  # gives input() line editing and history
 
@@ -274,7 +295,7 @@ def _ask_again_and_again(context: AskContext, request: Request) -> int:
         try:
             asked = replace(request, question=question)
             with context.display.watch(context.document) as feed:
-                ran = context.runner.run(_new_job(context, asked, feed, lambda _: None))
+                ran = context.runner.run(_new_job(context, options, asked, feed, lambda _: None))
             answer = _answer_of(ran)
         except (KeyboardInterrupt, asyncio.CancelledError):
             context.display.say("Interrupted; what was completed is kept for the next question.")
@@ -299,18 +320,6 @@ def _print_updates(strategy: str) -> Feed:
     return feed
 
 
-def faster_text(seconds: float, first_s: float) -> str:
-    """How a question on the warm document compares with the first one."""
-    factor = first_s / max(seconds, 1e-3)
-    compared = f"{factor:.1f} times faster than the first" if factor >= 1.05 else "no faster than the first"
-    return f"{duration(seconds)}, {compared}"
-
-
-def exit_code_of(answer: Answer) -> int:
-    """0 for an answer and for an explicit "the document does not say"; that nothing could be read is a failure."""
-    return CapacityError.exit_code if answer.coverage.nothing_read else 0
-
-
 def _show_answer(answer: Answer, document: Document) -> None:
     print_lines(["", *answer_lines(answer, document), "", *usage_lines(answer.usage, answer.seconds)])
 
@@ -331,18 +340,3 @@ def _how_to_resume(options: AskOptions, job_id: str, *, is_full: bool) -> str:
     if is_full:
         return "Interrupted; the disk is full, so some of what was completed is lost."
     return f"Interrupted; what was completed is kept. To go on: longfold jobs resume {job_id}"
-
-
-def model_record(model: OpenModel) -> dict[str, Any]:
-    profile = model.profile
-    return {"name": profile.name, "fingerprint": profile.fingerprint, "context_tokens": profile.context_tokens}
-
-
-def print_json(record: Mapping[str, Any]) -> None:
-    print(json.dumps(record), flush=True)  # noqa: T201  # ASCII: no output encoding can break it
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line.encode(sys.stdout.encoding or "utf-8", "replace").decode(sys.stdout.encoding or "utf-8"))  # noqa: T201
-    sys.stdout.flush()

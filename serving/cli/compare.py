@@ -6,24 +6,40 @@ strategy left in the engine's cache are there for the next; the column `cached` 
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
 
 from pipeline.documents.document import Document
-from pipeline.documents.load import STDIN, load_documents
 from pipeline.errors import CallerError, LongfoldError
 from pipeline.run.answer_json import document_record
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import Limits, Request
 from pipeline.strategies import find_strategy
-from serving.cli.ask import INTERRUPTED, exit_code_of, model_record, print_json, print_lines
+from serving.cli.asking import AskContext, asking, exit_code_of, model_record
+from serving.cli.command_settings import command_settings
 from serving.cli.compare_answers import Attempt, exit_code_of_all
+from serving.cli.errors import errors_as_json
+from serving.cli.options import (
+    AsJson,
+    Choice,
+    ChunkTokens,
+    Files,
+    Fresh,
+    Gather,
+    MaxCalls,
+    MaxSeconds,
+    MaxTokens,
+    Model,
+    Task,
+    request_from,
+)
+from serving.cli.output import INTERRUPTED, print_json, print_lines
 from serving.cli.show.comparison import comparison_lines, comparison_records, price_lines, price_records
-from serving.cli.show.live import Display, make_display
 from serving.estimate import plan_seconds
-from serving.session import OpenModel, Session, SpeedBook, bring_model, describe_model, open_session
+from serving.session import OpenModel, SpeedBook
 from serving.settings import Settings
 
 DEFAULT_STRATEGIES = "mapreduce,truncate,reference"
@@ -42,15 +58,35 @@ class Comparison:
     fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Comparing:
-    """Everything at hand while strategies are run."""
-
-    wish: Comparison
-    document: Document
-    session: Session
-    display: Display
-    runner: asyncio.Runner
+def compare(  # noqa: PLR0913, PLR0917
+    files: Files = None,
+    question: Annotated[str, typer.Option("--question", "-q", help="Asked under every strategy.")] = "",
+    strategies: Annotated[str, typer.Option(help="Names, parted by commas.")] = DEFAULT_STRATEGIES,
+    task: Task = "",
+    choice: Choice = None,
+    model: Model = None,
+    chunk_tokens: ChunkTokens = None,
+    gather: Gather = 0,
+    as_json: AsJson = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the prices and stop.")] = False,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxSeconds = None,
+    fresh: Fresh = False,
+) -> None:
+    """Answer a question under several strategies, one after another, and show the answers side by side."""
+    with errors_as_json(as_json):
+        limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
+        asked = Comparison(
+            paths=tuple(files or ()),
+            request=request_from(question, task, choice, "", chunk_tokens, gather, limits),
+            strategies=strategy_names(strategies),
+            as_json=as_json,
+            plan_only=plan,
+            fresh=fresh,
+        )
+        code = run_compare(asked, command_settings(model=model))
+    raise typer.Exit(code)
 
 
 def strategy_names(text: str) -> tuple[str, ...]:
@@ -63,31 +99,25 @@ def strategy_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def run_compare(wish: Comparison, settings: Settings) -> int:
-    """Carry out `wish` and return the exit code. What one strategy cannot do is told in its row.
+def run_compare(asked: Comparison, settings: Settings) -> int:
+    """Compare, and return the exit code. What one strategy cannot do is reported in its row.
 
     Raises what would be every strategy's reason, before an engine starts.
     """
-    display = make_display(sys.stderr, silent=wish.as_json)
-    try:
-        if not wish.request.question:
+    with asking(settings, silent=asked.as_json) as preparing:
+        if not asked.request.question:
             raise CallerError("There is no question; give one with --question.")
-        document = load_documents(wish.paths, sys.stdin.buffer if STDIN in wish.paths else None, warn=display.say)
-        model = bring_model(settings, display.report)
-        display.say(describe_model(settings, model))
-        planned = [_plan(strategy, wish.request, document, model) for strategy in wish.strategies]
+        document, model = preparing.load(asked.paths), preparing.resolve_model()
+        planned = [_plan(strategy, asked.request, document, model) for strategy in asked.strategies]
         _refuse_if_all_say_the_same(planned)
-        if wish.plan_only:
-            _show_prices(wish, planned, model, SpeedBook(settings.cache_dir))
+        if asked.plan_only:
+            _show_prices(asked, planned, model, SpeedBook(settings.cache_dir))
             return _exit_code(planned)
         if all(attempt.error for attempt in planned):
-            _show(wish, planned, document, model, interrupted=False)
+            _show(asked, planned, document, model, interrupted=False)
             return _exit_code(planned)
-        with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
-            comparing = _Comparing(wish=wish, document=document, session=session, display=display, runner=runner)
-            return _run_all(comparing, planned)
-    finally:
-        display.close()
+        with preparing.open(model, document) as context:
+            return _run_all(context, asked, planned)
 
 
 def _plan(strategy: str, request: Request, document: Document, model: OpenModel) -> Attempt:
@@ -103,32 +133,31 @@ def _refuse_if_all_say_the_same(planned: Sequence[Attempt]) -> None:
         raise errors[0]
 
 
-def _run_all(comparing: _Comparing, planned: Sequence[Attempt]) -> int:
+def _run_all(context: AskContext, asked: Comparison, planned: Sequence[Attempt]) -> int:
     done: list[Attempt] = []
     interrupted = False
     for number, attempt in enumerate(planned, start=1):
-        comparing.display.say(f"{number} of {len(planned)}: {attempt.title}")
+        context.display.say(f"{number} of {len(planned)}: {attempt.title}")
         try:
-            done.append(attempt if attempt.error else _run(comparing, attempt))
+            done.append(attempt if attempt.error else _run(context, asked, attempt))
         except KeyboardInterrupt:
             interrupted = True
-            kept = "nothing is kept" if comparing.wish.fresh else "what was completed is kept for the same command"
-            comparing.display.say(f"Interrupted; {kept}.")
+            kept = "nothing is kept" if asked.fresh else "what was completed is kept for the same command"
+            context.display.say(f"Interrupted; {kept}.")
             done.extend(planned[number - 1 :])
             break
-    _show(comparing.wish, done, comparing.document, comparing.session.model, interrupted=interrupted)
+    _show(asked, done, context.document, context.session.model, interrupted=interrupted)
     return INTERRUPTED if interrupted else _exit_code(done)
 
 
-def _run(comparing: _Comparing, attempt: Attempt) -> Attempt:
-    wish = comparing.wish
-    request = replace(wish.request, strategy=attempt.strategy)
+def _run(context: AskContext, asked: Comparison, attempt: Attempt) -> Attempt:
+    request = replace(asked.request, strategy=attempt.strategy)
     try:
-        with comparing.display.watch(comparing.document) as feed:
-            asked = comparing.session.ask(comparing.document, request, feed, fresh=wish.fresh)
-            return replace(attempt, answer=comparing.runner.run(asked))
+        with context.display.watch(context.document) as feed:
+            answering = context.session.ask(context.document, request, feed, fresh=asked.fresh)
+            return replace(attempt, answer=context.runner.run(answering))
     except LongfoldError as error:
-        comparing.display.say(f"{attempt.title} failed: {error}")
+        context.display.say(f"{attempt.title} failed: {error}")
         return replace(attempt, error=error)
 
 
@@ -143,13 +172,13 @@ def _code(attempt: Attempt) -> int:
 
 
 def _show(
-    wish: Comparison, attempts: Sequence[Attempt], document: Document, model: OpenModel, *, interrupted: bool
+    asked: Comparison, attempts: Sequence[Attempt], document: Document, model: OpenModel, *, interrupted: bool
 ) -> None:
-    if not wish.as_json:
+    if not asked.as_json:
         print_lines(["", *comparison_lines(attempts)])
         return
     record = {
-        "question": wish.request.question,
+        "question": asked.request.question,
         "strategies": comparison_records(attempts, document),
         "document": document_record(document),
         "model": model_record(model),
@@ -157,13 +186,13 @@ def _show(
     print_json(record | ({"interrupted": True} if interrupted else {}))
 
 
-def _show_prices(wish: Comparison, planned: Sequence[Attempt], model: OpenModel, speeds: SpeedBook) -> None:
+def _show_prices(asked: Comparison, planned: Sequence[Attempt], model: OpenModel, speeds: SpeedBook) -> None:
     tokens_per_s = speeds.find(model.profile.fingerprint)
 
     def seconds(plan: Plan) -> tuple[float | None, float | None]:
-        return plan_seconds(plan, wish.request, tokens_per_s)
+        return plan_seconds(plan, asked.request, tokens_per_s)
 
-    if wish.as_json:
+    if asked.as_json:
         print_json({"strategies": price_records(planned, seconds), "model": model.profile.name})
     else:
         print_lines(price_lines(planned, seconds))

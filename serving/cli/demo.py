@@ -7,12 +7,13 @@ to do instead. The demo takes nothing from the journal, so the times are those o
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
 
 from pipeline.documents.document import Document
 from pipeline.documents.sample import bundled_document
@@ -20,14 +21,15 @@ from pipeline.errors import CapacityError, ModelError, ReplicaUnavailable
 from pipeline.findings.answer import Answer
 from pipeline.llm.model import Call, CallFailed, EncodedPrompt, Sampling, Stage
 from pipeline.run.events import Event
-from pipeline.run.plan import Plan
 from pipeline.run.request import Request
 from pipeline.run.state import RunState
 from pipeline.text import duration
-from serving.cli.ask import INTERRUPTED, faster_text, print_lines
+from serving.cli.asking import AskContext, asking, faster_text
+from serving.cli.command_settings import command_settings
+from serving.cli.options import Model
+from serving.cli.output import INTERRUPTED, print_lines
 from serving.cli.show.answer import answer_lines, plan_lines, usage_lines
-from serving.cli.show.live import Display, make_display
-from serving.session import OpenModel, Session, bring_model, describe_model, open_session
+from serving.session import OpenModel, Session
 from serving.settings import Settings
 
 
@@ -81,28 +83,29 @@ _WARM_UP_TOKENS, _TIMED_TOKENS = 512, 1024
 """Whole engine steps on a CPU: long enough for the speed of reading to show, short enough to cost seconds."""
 
 
+def demo(
+    full: Annotated[bool, typer.Option("--full", help="Read the whole document, however long it takes.")] = False,
+    model: Model = None,
+) -> None:
+    """Ask two questions of Python's language reference."""
+    raise typer.Exit(run_demo(command_settings(model=model), full=full))
+
+
 def run_demo(settings: Settings, *, full: bool) -> int:
     """Run the tour; 0 if both answers are right, the exit code of a model error if not."""
-    display = make_display(sys.stderr)
-    try:
-        model = bring_model(settings, display.report)
-        display.say(describe_model(settings, model))
-        with open_session(settings, model, display.report) as session, asyncio.Runner() as runner:
-            document = bundled_document()
-            display.report("measuring how fast this machine reads")
-            speed = runner.run(measure_speed(session, document))
-            if not full:
-                part = choose_part(model, document, speed, display.say)
+    document = bundled_document()
+    with asking(settings) as preparing:
+        try:
+            with preparing.open(preparing.resolve_model(), document) as context:
+                context.display.report("measuring how fast this machine reads")
+                speed = context.runner.run(measure_speed(context.session, document))
+                part = document if full else choose_part(context.session.model, document, speed, context.display.say)
                 if part is None:
                     return CapacityError.exit_code
-                document = part
-            tour = _Tour(session=session, document=document, display=display, runner=runner, tokens_per_s=speed)
-            return tour.run()
-    except KeyboardInterrupt:
-        display.say("Interrupted.")
-        return INTERRUPTED
-    finally:
-        display.close()
+                return _take_tour(replace(context, document=part), speed)
+        except KeyboardInterrupt:
+            preparing.display.say("Interrupted.")
+            return INTERRUPTED
 
 
 async def measure_speed(session: Session, document: Document) -> float:
@@ -160,48 +163,36 @@ def choose_part(
     return part
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tour:
-    session: Session
-    document: Document
-    display: Display
-    runner: asyncio.Runner
-    tokens_per_s: float
+def _take_tour(context: AskContext, tokens_per_s: float) -> int:
+    asked = [question for question in QUESTIONS if question.stated in context.document.text][:2]
+    model = context.session.model
+    plan = model.plan(context.document, Request(question=asked[0].question, strategy="mapreduce"))
+    for line in plan_lines(plan, kv_bytes_per_token=model.profile.kv_bytes_per_token, tokens_per_s=tokens_per_s):
+        context.display.say(line)
+    first, first_right = _ask(context, asked[0])
+    second, second_right = _ask(context, asked[1])
+    print_lines([f"Second question on the warm document: {faster_text(second.total_seconds, first.total_seconds)}."])
+    print_lines(["", 'Now your own: longfold ask FILE --question "..."   (longfold up keeps the model loaded)'])
+    return 0 if first_right and second_right else ModelError.exit_code
 
-    def run(self) -> int:
-        asked = [question for question in QUESTIONS if question.stated in self.document.text][:2]
-        self._show_plan(Request(question=asked[0].question, strategy="mapreduce"))
-        first, first_right = self._ask(asked[0])
-        second, second_right = self._ask(asked[1])
-        print_lines(
-            [f"Second question on the warm document: {faster_text(second.total_seconds, first.total_seconds)}."]
-        )
-        print_lines(["", 'Now your own: longfold ask FILE --question "..."   (longfold up keeps the model loaded)'])
-        return 0 if first_right and second_right else ModelError.exit_code
 
-    def _show_plan(self, request: Request) -> None:
-        plan: Plan = self.session.model.plan(self.document, request)
-        per_token = self.session.model.profile.kv_bytes_per_token
-        for line in plan_lines(plan, kv_bytes_per_token=per_token, tokens_per_s=self.tokens_per_s):
-            self.display.say(line)
+def _ask(context: AskContext, question: DemoQuestion) -> tuple[Answer, bool]:
+    print_lines(["", f"Question: {question.question}"])
+    document, state = context.document, RunState()
+    with context.display.watch(document) as feed:
 
-    def _ask(self, question: DemoQuestion) -> tuple[Answer, bool]:
-        print_lines(["", f"Question: {question.question}"])
-        state = RunState()
-        with self.display.watch(self.document) as feed:
+        def emit(event: Event) -> None:
+            state.apply(event)
+            feed(event)
 
-            def emit(event: Event) -> None:
-                state.apply(event)
-                feed(event)
-
-            request = Request(question=question.question, strategy="mapreduce")
-            answer = self.runner.run(self.session.ask(self.document, request, emit, fresh=True))
-        right = re.search(rf"(?<![\d.]){re.escape(question.expected)}(?!\d)", answer.text) is not None
-        print_lines([*answer_lines(answer, self.document), "", *usage_lines(answer.usage, answer.seconds), ""])
-        if state.first_answer_s is not None:
-            print_lines([f"First provisional answer after {duration(state.first_answer_s)}."])
-        print_lines([_verdict(right, question), quote_check(answer, self.document), ""])
-        return answer, right
+        request = Request(question=question.question, strategy="mapreduce")
+        answer = context.runner.run(context.session.ask(document, request, emit, fresh=True))
+    right = re.search(rf"(?<![\d.]){re.escape(question.expected)}(?!\d)", answer.text) is not None
+    print_lines([*answer_lines(answer, document), "", *usage_lines(answer.usage, answer.seconds), ""])
+    if state.first_answer_s is not None:
+        print_lines([f"First provisional answer after {duration(state.first_answer_s)}."])
+    print_lines([_verdict(right, question), quote_check(answer, document), ""])
+    return answer, right
 
 
 def _verdict(right: bool, question: DemoQuestion) -> str:

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from pipeline.errors import InternalError, LongfoldError
 from pipeline.run.answer_json import error_record
-from serving.cli.ask import INTERRUPTED, print_json
+from serving.cli.output import INTERRUPTED, print_json
 
 
 class GuardedGroup(TyperGroup):

@@ -13,31 +13,15 @@ from typing import Annotated
 
 import typer
 
-from pipeline.run.request import Limits
-from serving.cli import ask as ask_command
-from serving.cli import compare as compare_command
 from serving.cli import machine
+from serving.cli.ask import ask
 from serving.cli.command_settings import command_settings
-from serving.cli.errors import GuardedGroup, errors_as_json
+from serving.cli.compare import compare
+from serving.cli.demo import demo
+from serving.cli.errors import GuardedGroup
 from serving.cli.jobs import jobs
 from serving.cli.keys import database, keys
-from serving.cli.options import (
-    AsJson,
-    Choice,
-    ChunkTokens,
-    Files,
-    Fresh,
-    Gather,
-    MaxCalls,
-    MaxSeconds,
-    MaxSteps,
-    MaxTokens,
-    Model,
-    PauseBefore,
-    Task,
-    Updates,
-    request_from,
-)
+from serving.cli.options import Model
 
 app = typer.Typer(
     cls=GuardedGroup,
@@ -75,87 +59,9 @@ def root(
 ) -> None: ...
 
 
-@app.command(no_args_is_help=True)
-def ask(  # noqa: PLR0913, PLR0917  # a command's flags are its interface
-    files: Files = None,
-    question: Annotated[str, typer.Option("--question", "-q", help="Without one: a prompt, on a terminal.")] = "",
-    task: Task = "",
-    choice: Choice = None,
-    strategy: Annotated[str, typer.Option(help="Way to the answer.")] = "auto",
-    model: Model = None,
-    chunk_tokens: ChunkTokens = None,
-    gather: Gather = 0,
-    as_json: AsJson = False,
-    updates: Updates = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Show calls, tokens, memory and time, and stop.")] = False,
-    graph: Annotated[
-        Path | None, typer.Option(help="With --plan: write its graph to this file, .svg or .mmd (Mermaid).")
-    ] = None,
-    pause_before: PauseBefore = "",
-    max_steps: MaxSteps = None,
-    max_calls: MaxCalls = None,
-    max_tokens: MaxTokens = None,
-    max_seconds: MaxSeconds = None,
-    fresh: Fresh = False,
-) -> None:
-    """Answer a question about documents. It becomes a job: `longfold jobs` lists, edits and resumes it."""
-    as_json = as_json or updates
-    with errors_as_json(as_json):
-        limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
-        asked = ask_command.Question(
-            paths=tuple(files or ()),
-            request=request_from(question, task, choice, strategy, chunk_tokens, gather, limits),
-            plan_only=plan,
-            graph=graph,
-        )
-        options = ask_command.AskOptions(
-            as_json=as_json, updates=updates, pause_before=pause_before, max_steps=max_steps, fresh=fresh
-        )
-        code = ask_command.run_ask(asked, options, command_settings(model=model))
-    raise typer.Exit(code)
-
-
-@app.command(no_args_is_help=True)
-def compare(  # noqa: PLR0913, PLR0917
-    files: Files = None,
-    question: Annotated[str, typer.Option("--question", "-q", help="Asked under every strategy.")] = "",
-    strategies: Annotated[str, typer.Option(help="Names, parted by commas.")] = compare_command.DEFAULT_STRATEGIES,
-    task: Task = "",
-    choice: Choice = None,
-    model: Model = None,
-    chunk_tokens: ChunkTokens = None,
-    gather: Gather = 0,
-    as_json: AsJson = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Show the prices and stop.")] = False,
-    max_calls: MaxCalls = None,
-    max_tokens: MaxTokens = None,
-    max_seconds: MaxSeconds = None,
-    fresh: Fresh = False,
-) -> None:
-    """Answer a question under several strategies, one after another, and show the answers side by side."""
-    with errors_as_json(as_json):
-        limits = Limits(calls=max_calls, tokens=max_tokens, wall_time_s=max_seconds)
-        wish = compare_command.Comparison(
-            paths=tuple(files or ()),
-            request=request_from(question, task, choice, "", chunk_tokens, gather, limits),
-            strategies=compare_command.strategy_names(strategies),
-            as_json=as_json,
-            plan_only=plan,
-            fresh=fresh,
-        )
-        code = compare_command.run_compare(wish, command_settings(model=model))
-    raise typer.Exit(code)
-
-
-@app.command()
-def demo(
-    full: Annotated[bool, typer.Option("--full", help="Read the whole document, however long it takes.")] = False,
-    model: Model = None,
-) -> None:
-    """Ask two questions of Python's language reference."""
-    from serving.cli.demo import run_demo
-
-    raise typer.Exit(run_demo(command_settings(model=model), full=full))
+app.command(no_args_is_help=True)(ask)
+app.command(no_args_is_help=True)(compare)
+app.command()(demo)
 
 
 @app.command()

@@ -23,7 +23,7 @@ from pathlib import Path
 import pipeline.llm.scripted as scripted
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal
-from serving.cli import ask, main, rehearse_edit
+from serving.cli import asking, main
 from serving.session import OpenModel, Session, SpeedBook
 from tests.api.rig import noting, reader
 from tests.unit.cli.command_stage import PROFILE, ScriptedOpenModel
@@ -38,8 +38,8 @@ def open_session(settings, model, report):
     yield Session(model=model, dispatcher=dispatcher, journal=journal, speeds=SpeedBook(settings.cache_dir))
     journal.close()
 
-ask.open_session = open_session
-ask.bring_model = lambda settings, report: ScriptedOpenModel(PROFILE)
+asking.open_session = open_session
+asking.bring_model = lambda settings, report: ScriptedOpenModel(PROFILE)
 sys.argv = ["longfold", *sys.argv[3:]]
 main.main()
 """

@@ -16,8 +16,7 @@ from pipeline.dispatch.journal import Journal
 from pipeline.findings.confidence import Calibration, GateSettings
 from pipeline.llm.scripted import Script, ScriptedModel
 from pipeline.llm.tokenizer import Tokenizer
-from serving.cli import ask, rehearse_edit
-from serving.cli import compare as compare_command
+from serving.cli import asking, rehearse_edit
 from serving.cli.main import app
 from serving.models.dtype import Dtype
 from serving.models.profile import Geometry, ModelProfile
@@ -91,8 +90,7 @@ def prepare_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
         )
         journal.close()
 
-    for command in (ask, compare_command):
-        monkeypatch.setattr(command, "open_session", open_session)
-    for command in (ask, compare_command, rehearse_edit):
+    monkeypatch.setattr(asking, "open_session", open_session)
+    for command in (asking, rehearse_edit):
         monkeypatch.setattr(command, "bring_model", lambda settings, report: ScriptedOpenModel(PROFILE))
     return prepared

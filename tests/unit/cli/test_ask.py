@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pipeline.errors import OutOfMemory
 from pipeline.llm.model import Call
 from pipeline.llm.scripted import Reply
-from serving.cli import ask
+from serving.cli import ask, asking
 from serving.cli.main import app
 from tests.factories import fact_document
 from tests.unit.cli.command_stage import FACT, Stage
@@ -85,7 +85,7 @@ def test_an_engine_that_cannot_start_ends_with_its_reason(stage: Stage, monkeypa
     def refuse(*_: object) -> None:
         raise OutOfMemory
 
-    monkeypatch.setattr(ask, "open_session", refuse)
+    monkeypatch.setattr(asking, "open_session", refuse)
     result = stage.run(str(stage.document), "-q", "Who?")
     assert result.exit_code == 3
     assert "does not fit into the free memory" in result.stderr

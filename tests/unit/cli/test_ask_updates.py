@@ -16,6 +16,7 @@ from pipeline.llm.model import Call
 from pipeline.llm.scripted import Reply, seeded_script
 from pipeline.strategies import STRATEGIES
 from serving.cli import ask
+from serving.cli.output import print_json
 from tests.factories import fact_document
 from tests.unit.cli.command_stage import Stage
 
@@ -52,7 +53,7 @@ def test_the_last_line_is_what_json_prints(stage: Stage) -> None:
 def test_a_step_is_printed_before_the_next_one_is_asked_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refine reads one chunk after another, so each line must be out before the next call begins."""
     order: list[str] = []
-    reading, show = stage.script, ask.print_json
+    reading, show = stage.script, print_json
 
     def noting(call: Call, times: int) -> Reply:
         order.append("call")

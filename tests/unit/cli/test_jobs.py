@@ -13,7 +13,7 @@ import pytest
 from pipeline.errors import CallerError, StateInvalid
 from pipeline.llm.model import Stage as CallStage
 from pipeline.llm.scripted import Reply, seeded_script
-from serving.cli import jobs_commands
+from serving.cli import jobs
 from serving.cli.command_settings import command_settings
 from tests.factories import fact_document, make_tokenizer, reading_script
 from tests.unit.cli.command_stage import FACT, Stage
@@ -175,16 +175,16 @@ def test_an_editor_is_opened_on_the_state_and_a_broken_text_is_kept(
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", write_editor(paused, "text = text.replace('Anna Torv\",', 'Dora Vik\",') + ']'"))
     with pytest.raises(StateInvalid, match="this is no JSON"):
-        jobs_commands.edit_job(command_settings(), run, "", None)
+        jobs.edit_job(run)
     [draft] = list(Path(paused.cache_dir).glob(f"{run.removeprefix('job_')}-1.json"))
     assert "Dora Vik" in draft.read_text()
     monkeypatch.setenv("EDITOR", write_editor(paused, "assert 'Dora Vik' in text; text = text.rstrip()[:-1]"))
-    jobs_commands.edit_job(command_settings(), run, "", None)
+    jobs.edit_job(run)
     assert not draft.exists()
     assert shown_state(paused, run)["findings"][0]["answer"] == "Dora Vik"
     monkeypatch.setenv("EDITOR", "/no/such/editor")
     with pytest.raises(CallerError, match="set EDITOR, or give a FILE"):
-        jobs_commands.edit_job(command_settings(), run, "", None)
+        jobs.edit_job(run)
 
 
 @pytest.mark.parametrize(
