@@ -50,7 +50,10 @@ def start_cluster(settings: Settings, folder: Path) -> daemon.ClusterRecord:
     """Replicas of a scripted model in the place of the one that the runner would start."""
     profile = load_profile(folder / "model")
     served = daemon.Served(
-        model_path=str(profile.path), model_fingerprint=profile.fingerprint, context_tokens=profile.context_tokens
+        model_path=str(profile.path),
+        model_fingerprint=profile.fingerprint,
+        context_tokens=profile.context_tokens,
+        dtype=profile.dtype.name,
     )
     placement = scripted_placement(folder, replicas=2)
     return daemon.up(placement, served, folder=cluster_folder(settings), report=lambda _: None)

@@ -88,11 +88,12 @@ class EventStream(StreamingResponse):
         frames: AsyncIterator[bytes],
         stopping: asyncio.Event | None,
         *,
+        status_code: int = 200,  # FastAPI reads the default when it describes the route
         keep_alive_s: float | None = None,
         send_timeout_s: float | None = None,
         keep_alive_text: Callable[[], str] = lambda: "ping",
     ) -> None:
-        super().__init__(frames, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        super().__init__(frames, status_code, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         self.frames = frames
         self.stopping = stopping
         self.keep_alive_s = KEEP_ALIVE_S if keep_alive_s is None else keep_alive_s
