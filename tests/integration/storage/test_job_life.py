@@ -48,6 +48,7 @@ class JobLife(RuleBasedStateMachine):
         self.key, _ = self.wait(self.keys.create(name="k", owner=OWNER))
         self.state: dict[str, JobState] = {}
         self.fence: dict[str, int] = {}
+        self.turn: dict[str, int] = {}
         self.cancelling: set[str] = set()
         self.seen: dict[str, list[Any]] = {}
         self.used_tokens = 0
@@ -69,14 +70,23 @@ class JobLife(RuleBasedStateMachine):
     def submit(self) -> str:
         self.clock.pass_s(1)
         job, _ = self.wait(self.store.submit(new_job(key_id=self.key.id, reserve_tokens=RESERVED)))
-        self.state[job.id], self.fence[job.id] = JobState.QUEUED, 0
+        self.queue(job.id)
+        self.fence[job.id] = 0
         return str(job.id)
+
+    def queue(self, job_id: str) -> None:
+        """Behind the owner's last job in the queue."""
+        self.turn[job_id] = max((self.turn[other] + 1 for other in self.queued()), default=0)
+        self.state[job_id] = JobState.QUEUED
+
+    def queued(self) -> list[str]:
+        return [job_id for job_id, state in self.state.items() if state is JobState.QUEUED]
 
     @rule(target=claims)
     def claim(self) -> Claim | None:
         claim = self.wait(self.store.claim("r", Lane.LONG, LeaseWatch()))
-        waiting = [job_id for job_id, state in self.state.items() if state is JobState.QUEUED]
-        assert (claim.job.id if claim else None) == min(waiting, default=None)
+        first = min(self.queued(), key=lambda job_id: (self.turn[job_id], job_id), default=None)
+        assert (claim.job.id if claim else None) == first
         if claim:
             self.note_claim(claim)
         return claim
@@ -151,7 +161,7 @@ class JobLife(RuleBasedStateMachine):
             assert self.wait(self.store.retry(job_id, OWNER)) is None
         elif self.state[job_id] in (JobState.FAILED, JobState.CANCELLED):
             self.wait(self.store.retry(job_id, OWNER))
-            self.state[job_id] = JobState.QUEUED
+            self.queue(job_id)
             self.cancelling.discard(job_id)
         else:
             with pytest.raises(WrongState):
