@@ -1,6 +1,7 @@
 # From a clone to an answer: `make demo`. Everything lands in .venv and in the cache folder for models.
 SHELL := bash
 bin := .venv/bin
+tsc := tests/browser/node_modules/.bin/tsc
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check lint types format clean
@@ -25,6 +26,13 @@ check: lint types ## what should pass before every commit: lint, types and the u
 lint: install
 	@$(bin)/ruff check .
 	@$(bin)/ruff format --check .
+	@$(MAKE) --silent --no-print-directory $(tsc)
+	@$(tsc) --project tests/browser
+
+$(tsc): tests/browser/package-lock.json
+	@command -v npm >/dev/null || { echo "longfold: the console's JavaScript is not checked, because npm is missing; install Node.js 18 or newer with npm (on Debian and Ubuntu: nodejs npm), then run this again." >&2; exit 1; }
+	@npm ci --prefix tests/browser --silent --no-audit --no-fund
+	@touch $@
 
 types: install
 	@$(bin)/mypy

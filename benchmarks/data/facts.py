@@ -1,4 +1,4 @@
-"""What can be hidden in a document, in any language: the records of `english.toml` and `chinese.toml`."""
+"""Facts to hide in a document, in any language: the records of `english.toml` and `chinese.toml`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_language(code: str) -> Language:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Attribute:
-    """One thing that can be known of an entity. `{e}` stands for the entity, `{v}` for the value."""
+    """One thing that can be known of an entity. `{e}` is the entity, `{v}` the value."""
 
     value_kind: str
     statements: Texts

@@ -127,7 +127,7 @@ def _cut(name: str, text: str) -> list[Piece]:
 
 
 def _docstrings(module: ModuleType) -> str:
-    """What `inspect` finds on the module, its functions, its classes and their methods, under their names."""
+    """Docstrings of the module, its functions, its classes and their methods, under their names."""
     parts = [f"Module {module.__name__}", inspect.getdoc(module) or ""]
     for name, member in sorted(vars(module).items()):
         if getattr(member, "__module__", None) != module.__name__ or not callable(member):

@@ -47,5 +47,5 @@ class BenchDocument:
 
 
 def document_of(item_id: str) -> str:
-    """What the items of one document share: their ids are that and a number."""
+    """The name that the items of one document share: their ids are that and a number."""
     return item_id.rpartition("-")[0]

@@ -56,7 +56,7 @@ def _names() -> _Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """What fills a statement: how the text says it, and every way an answer may say it."""
+    """A value of a statement: how the text says it, and every way an answer may say it."""
 
     text: str
     accepted: tuple[str, ...]
@@ -64,7 +64,7 @@ class Value:
 
 
 class Inventor:
-    """Draws names and figures whose telling part stands nowhere in `known` (normalised) and was not drawn before."""
+    """Draws names and figures whose distinctive part is not in the document already and was not drawn before."""
 
     def __init__(self, random_source: random.Random, is_known: Callable[[str], bool]) -> None:
         self._random = random_source

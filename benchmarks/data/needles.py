@@ -32,7 +32,7 @@ class NeedleDocument:
 def make_needle_document(seed: int, tokens: int, depth: int, needles: int, repeat: int) -> NeedleDocument:
     """`depth` is the percentage of the haystack before the first needle; further ones lie evenly from there to the end.
 
-    Needles stand at the next break between paragraphs. All documents of a seed and length share their haystack.
+    Needles are at the next break between paragraphs. All documents of a seed and length share their haystack.
     """
     paragraphs, known = _haystack(seed, tokens)
     source = random.Random(f"{seed}/needle/{tokens}/{depth}/{needles}/{repeat}")

@@ -34,7 +34,7 @@ class Plant:
     """The two plants of a question that say so lie far from each other."""
 
     def add(self, sentence: str, role: Role | None = None) -> None:
-        """Append a sentence, and remember where it stands if it has a role."""
+        """Append a sentence, and remember its place if it has a role."""
         start = len(self.text) + (len(self.space) if self.text else 0)
         self.text = self.text + self.space + sentence if self.text else sentence
         if role:
@@ -69,7 +69,7 @@ class _Planter:
         self._inventor = inventor
 
     def lookup(self, *, absent: bool) -> PlantedQuestion:
-        """For an absent fact everything stands there but the sentence that states it."""
+        """For an absent fact everything is planted but the sentence that states it."""
         domain = self._random.choice(self._language.domains)
         asked, *others = self._random.sample(domain.attributes, 3)
         entity = self._entity(domain)
@@ -153,7 +153,7 @@ class _Planter:
         )
 
     def _plant(self, entity: str, asked: Attribute, other: Attribute, *, absent: bool = False) -> tuple[Plant, Value]:
-        """One to three sentences: the fact, perhaps with one that says nothing or tells something else."""
+        """One to three sentences: the fact, perhaps with one that says nothing or states something else."""
         one = Plant(self._language.space)
         value = self._value(asked)
         if self._random.random() < 0.4:
@@ -206,7 +206,7 @@ _CHINESE_COUNTS = "零一二三四五六"
 
 
 def _whole(asked: str, own: list[str], others: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What an answer about all of `own` must hold and must not; `others` belong to another entity."""
+    """Forms that an answer about all of `own` must hold and must not; `others` belong to another entity."""
     if asked == "which":
         return (all_of(own),), tuple(others)
     if asked == "how_many":

@@ -1,7 +1,7 @@
 """Questions about Python's language reference, each checked by hand against the sentence that states its answer.
 
 A sentence that the running Python's own reference does not have (the wording changes between versions) drops out with
-its question. Where the same sentence stands under several topics, every place counts as stating the answer.
+its question. Where the same sentence is under several topics, every place counts as stating the answer.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pipeline.documents.document import Span
 Verdict = Literal["right", "wrong", "abstained"]
 
 ABSENT = "Not in the document."
-"""What a system that answers in prose is asked to write where it found nothing; `score_prose` knows it."""
+"""A system that answers in prose is asked to write this where it found nothing; `score_prose` knows it."""
 
 _ABSTAINS = re.compile(
     r"\b(?:not|never) (?:in document|in text|mentioned|stated|given|provided|specified|found|available|known)\b"
@@ -26,7 +26,7 @@ _ABSTAINS = re.compile(
 def score_answer(item: BenchItem, answer_text: str, found: bool) -> Verdict:
     """Compare an answer with what the document states.
 
-    "abstained": the answer says that the document does not tell; for an absent fact that is "right".
+    "abstained": the answer says that the document does not say; for an absent fact that is "right".
     An answer is right if it holds an accepted form and no rejected one: naming every candidate does not pay.
     """
     if not found or not answer_text.strip():
@@ -39,9 +39,9 @@ def score_answer(item: BenchItem, answer_text: str, found: bool) -> Verdict:
 
 
 def score_prose(item: BenchItem, text: str) -> Verdict:
-    """Compare what any system wrote, of which only the words tell whether it abstains.
+    """Compare what any system wrote, of which only the words show whether it abstains.
 
-    An answer that is held counts whatever stands beside it; else the words of `_ABSTAINS` are an abstention.
+    An answer that is held counts whatever is beside it; else the words of `_ABSTAINS` are an abstention.
     """
     verdict = score_answer(item, text, found=True)
     if verdict == "wrong" and _ABSTAINS.search(normalise(text)):

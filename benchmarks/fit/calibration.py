@@ -49,7 +49,7 @@ def calibration_lines(header: Row, rows: Sequence[Row]) -> list[str]:
 
 _WEIGHTS = ("intercept", "gate", "support", "words")
 _NEUTRAL: Mapping[str, float | None] = {"gate": None, "support": None, "words": 3.0}
-"""What each part of the confidence is when it says nothing."""
+"""The value of each part of the confidence that favours neither right nor wrong."""
 
 
 def _weight_lines(weights: Weights) -> list[str]:

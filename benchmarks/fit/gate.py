@@ -38,7 +38,7 @@ class Fit:
 
 
 def fit_rule(rows: Sequence[Row], keep_at_least: int, *, lexical_nats: float = 0.0, recall: float = RECALL) -> Fit:
-    """The least margin with which `recall` of the stating chunks is kept beside the best `keep_at_least`."""
+    """The smallest margin with which `recall` of the stating chunks is kept beside the best `keep_at_least`."""
     needed = sorted(_margins_needed(rows, keep_at_least, lexical_nats))
     allowed_misses = math.floor((1 - recall) * len(needed) + 1e-9)
     margin = needed[len(needed) - 1 - allowed_misses] if needed else 0.0

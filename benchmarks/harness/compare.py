@@ -56,7 +56,7 @@ def _title(letter: str, one: _Measured) -> str:
 
 
 def _header_lines(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What is not equal. With other hardware or versions a difference in time says little."""
+    """Fields that are not equal. With other hardware or versions a difference in time says little."""
     flat = [dict(_flatten({name: header.get(name) for name in (*_HOW, *_MADE)})) for header in (a, b)]
     names = dict.fromkeys([*flat[0], *flat[1]])
     lines = [f"  {name}: {flat[0].get(name)} | {flat[1].get(name)}" for name in names if _differs(name, flat)]

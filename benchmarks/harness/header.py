@@ -1,4 +1,4 @@
-"""What a reader needs to know to believe a measurement: the first line of every results file."""
+"""The first line of every results file: whatever a reader must know to believe a measurement."""
 
 from __future__ import annotations
 

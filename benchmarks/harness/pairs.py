@@ -71,7 +71,7 @@ def item_of(row: Row) -> str:
 
 
 def pair_rows(first: Sequence[Row], second: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Rows of the same item, in the order of the first; a name that stands for another question is left out."""
+    """Rows of the same item, in the order of the first; a name that two questions share is left out."""
     others = {item_of(row): row for row in second}
     pairs = [(row, others[item_of(row)]) for row in first if item_of(row) in others]
     return [(one, other) for one, other in pairs if all(one.get(f) == other.get(f) for f in ("accepted", "source"))]

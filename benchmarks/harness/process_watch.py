@@ -1,4 +1,4 @@
-"""What a process takes: processor seconds, memory as it goes up and down, and what is in use on the GPUs."""
+"""Resources of a process: processor seconds, memory as it goes up and down, and what is in use on the GPUs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class MemoryWatch:
     samples: list[tuple[float, int, int]] = field(default_factory=list)
 
     @property
-    def most(self) -> int:
+    def max(self) -> int:
         return max((own for _, own, _ in self.samples), default=0)
 
     @property
-    def most_of_children(self) -> int:
+    def max_of_children(self) -> int:
         return max((children for *_, children in self.samples), default=0)
 
 
@@ -38,7 +38,7 @@ class DeviceWatch:
     samples: list[int] = field(default_factory=list)
 
     @property
-    def most(self) -> int | None:
+    def max(self) -> int | None:
         return max(self.samples, default=None)
 
 

@@ -1,4 +1,4 @@
-"""How far a long measurement is, on the terminal; where there is none, the suites' own lines tell."""
+"""Progress of a long measurement, on the terminal; without one the suites report by lines."""
 
 from __future__ import annotations
 

@@ -29,30 +29,30 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Median with the quartiles and extremes around it: what repeated timings are told by."""
+    """Median with the quartiles and extremes around it, for repeated timings."""
 
     median: float
     lower_quartile: float
     upper_quartile: float
-    least: float
-    most: float
+    min: float
+    max: float
     count: int
 
     def __str__(self) -> str:
         return (
             f"{self.median:.3f} (quartiles {self.lower_quartile:.3f} to {self.upper_quartile:.3f}, "
-            f"range {self.least:.3f} to {self.most:.3f}, n={self.count})"
+            f"range {self.min:.3f} to {self.max:.3f}, n={self.count})"
         )
 
 
 def spread(values: Sequence[float]) -> Spread:
-    least, lower, median, upper, most = np.quantile(np.asarray(values, dtype=float), (0, 0.25, 0.5, 0.75, 1))
+    low, lower, median, upper, high = np.quantile(np.asarray(values, dtype=float), (0, 0.25, 0.5, 0.75, 1))
     return Spread(
         median=float(median),
         lower_quartile=float(lower),
         upper_quartile=float(upper),
-        least=float(least),
-        most=float(most),
+        min=float(low),
+        max=float(high),
         count=len(values),
     )
 

@@ -1,4 +1,4 @@
-"""What a suite is, and what it may use."""
+"""A suite, and the bench that it is handed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Way = TypeVar("Way")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a run was asked for; part of its results' header."""
+    """Sizes and choices of a run; part of its results' header."""
 
     model: str
     quick: bool = False

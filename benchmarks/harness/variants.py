@@ -15,7 +15,7 @@ SMALLEST_CHUNK_TOKENS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What is changed for a run, and what that tells."""
+    """A change to a run, and its label."""
 
     name: str
     takes_away: str = ""
@@ -26,7 +26,7 @@ class Variant:
     resources: Callable[[Resources], Resources] = lambda resources: resources
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return f"with {self.adds}" if self.adds else f"without {self.takes_away}"
 
 

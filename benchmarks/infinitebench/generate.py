@@ -41,7 +41,7 @@ _MARGIN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generator:
-    """How one task is made. `units` are noise lines, pairs or numbers."""
+    """Recipe of one task. `units` are noise lines, pairs or numbers."""
 
     make: Callable[[int, int, int], Record]
     """From seed, number of the record and units."""
@@ -80,7 +80,7 @@ def make_passkey(seed: int, number: int, noise_lines: int) -> Record:
 
 
 def make_number_string(seed: int, number: int, noise_lines: int) -> Record:
-    """Five digits, then five times one of them doubled where it stands: ten digits with runs."""
+    """Five digits, then five times one of them doubled in place: ten digits with runs."""
     source = random.Random(f"{seed}/number_string/{noise_lines}/{number}")
     digits = source.choices("0123456789", k=5)
     for _ in range(5):

@@ -21,7 +21,7 @@ _WITH_LETTER = ("code_debug", "longbook_choice_eng")
 def score_predictions(path: Path, task: str, data: Path | None, *, post_processed: bool) -> tuple[list[Row], list[str]]:
     """Rows and report of a file with an output per line (`prediction`, `pred` or `output`).
 
-    Labels stand in the same line (`ground_truth`, `label`, `labels` or `answer`) or, by `id`, in the task's file in the
+    Labels are in the same line (`ground_truth`, `label`, `labels` or `answer`) or, by `id`, in the task's file in the
     folder `data`. A line without an output, or whose output is null, is a failed call: counted, not scored.
     """
     name = find_task(task).name

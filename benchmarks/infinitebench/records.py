@@ -29,7 +29,7 @@ class Record:
 
 
 def question_of(task: InfTask, record: Record) -> str:
-    """What Longfold is asked; the context is the document."""
+    """The question for Longfold; the context is the document."""
     target = TARGETS[min(record.id // _ITEMS_PER_TARGET, len(TARGETS) - 1)]
     options = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, record.options, strict=False))
     return task.question.format(input=record.input.strip(), target=target, options=options).strip()
@@ -71,7 +71,7 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def parse_record(fields: Mapping[str, Any], place: int) -> Record:
-    """`place` stands in for an id that is not given. Raises KeyError, ValueError or TypeError."""
+    """`place` replaces an id that is not given. Raises KeyError, ValueError or TypeError."""
     options = tuple(str(option) for option in fields.get("options") or ())
     return Record(
         id=int(fields.get("id", place)),

@@ -20,14 +20,14 @@ from benchmarks.infinitebench.tasks import ScorerName, find_task
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What one prediction got."""
+    """Marks of one prediction."""
 
     value: float
     """0 to 1; tables print 100 times the mean."""
     rule: str
     """That decided."""
     error: str = ""
-    """What would have ended the original scorer."""
+    """An error that would have ended the original scorer."""
 
 
 def score_prediction(scorer: ScorerName, task: str, prediction: str, labels: Sequence[Label]) -> Mark:

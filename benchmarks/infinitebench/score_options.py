@@ -47,13 +47,13 @@ def score_code(prediction: str, text: str, letter: str, *, lenient: bool) -> tup
 
 
 def _last_letter(output: str, letters: str) -> str | None:
-    """Of the first line with a letter that stands by itself, the last such letter."""
+    """Of the first line with a letter by itself, the last such letter."""
     found = re.search(rf"\b[{letters}]\b(?!.*\b[{letters}]\b)", output)
     return found.group() if found else None
 
 
 def _after_prefix(output: str, prefixes: tuple[str, ...]) -> str | None:
-    """What follows the first prefix in the list that occurs, but for one character; None if none occurs."""
+    """The text after the first prefix in the list that occurs, but for one character; None if none occurs."""
     for prefix in prefixes:
         place = output.find(prefix)
         if place >= 0:

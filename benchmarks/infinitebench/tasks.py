@@ -1,4 +1,4 @@
-"""What is known of InfiniteBench's tasks, as published; and how Longfold asks them."""
+"""InfiniteBench's tasks, as published, and how Longfold asks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rows of asked questions come to, one group of rows per way of asking; shared by the suites that ask."""
+"""Tables and pictures of asked questions, one group of rows per way of asking; shared by the suites that ask."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Bar:
     label: str
     value: float
     high: float | None = None
-    """Where a whisker ends, for instance at p99."""
+    """End of a whisker, for instance p99."""
     note: str
     """The figure as text, at the right."""
 

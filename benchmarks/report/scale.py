@@ -36,7 +36,7 @@ def report_scale(_: Row, rows: Sequence[Row], __: Sequence[str]) -> list[str]:
 
 
 def limits(points: Sequence[Row]) -> list[str]:
-    """Where each load and speed first finds the driver busy nearly all the time."""
+    """The number of replicas from which on the driver is busy nearly all the time, for each load and speed."""
     lines = []
     for load, speed in dict.fromkeys((row["load"], row["speed"]) for row in points):
         own = sorted(
@@ -44,10 +44,10 @@ def limits(points: Sequence[Row]) -> list[str]:
         )
         full = [row for row in own if row["driver_share"] >= SATURATED]
         if full:
-            found = f"the driver is the limit from {full[0]['replicas']:,} replicas on, at {_most(full)} calls/s"
+            found = f"the driver is the limit from {full[0]['replicas']:,} replicas on, at {_peak_rate(full)} calls/s"
         else:
-            most = max(row["driver_share"] for row in own)
-            found = f"the driver is never the limit (busy {most:.0%} at most, {_most(own)} calls/s)"
+            busiest = max(row["driver_share"] for row in own)
+            found = f"the driver is never the limit (busy {busiest:.0%} at most, {_peak_rate(own)} calls/s)"
         lines.append(f"simulated, {load}, speed x{speed}: {found}")
     return lines
 
@@ -73,7 +73,7 @@ def draw_scale(header: Row, rows: Sequence[Row], _: Sequence[str]) -> str:
     return draw_lines(title, lines, "scripted replicas (simulated)", "calls per second (simulated)")
 
 
-def _most(rows: Sequence[Row]) -> str:
+def _peak_rate(rows: Sequence[Row]) -> str:
     return f"{max(row['calls_per_s'] for row in rows):,.0f}"
 
 

@@ -32,7 +32,7 @@ async def run(bench: Bench) -> None:
 
 def report(_: Row, rows: Sequence[Row], failed: Sequence[str]) -> list[str]:
     groups = group_rows(rows)
-    taken = [f"  {name:22} {VARIANTS[name].told}" for name in groups if name != DEFAULT]
+    taken = [f"  {name:22} {VARIANTS[name].label}" for name in groups if name != DEFAULT]
     return [
         *taken,
         "",

@@ -249,7 +249,7 @@ async def _measure_upload(
         growth_receiving_mib=_mib(max(receiving, default=before) - before),
         growth_storing_mib=_mib(max(storing, default=before) - before),
         growth_after_mib=_mib(memory.samples[-1][1] - before),
-        parser_most_mib=_mib(memory.most_of_children),
+        parser_most_mib=_mib(memory.max_of_children),
     )
     bench.say(f"upload of {stored['bytes'] / 1e6:.0f} MB: {ended - began:.1f} s")
 

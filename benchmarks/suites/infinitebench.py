@@ -36,7 +36,7 @@ ANSWER_HEADING = "Answer: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """Where a task's records come from."""
+    """The source of a task's records."""
 
     name: str
     length: str

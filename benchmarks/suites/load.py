@@ -46,7 +46,7 @@ _MEASURED = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Load:
-    """What the parts of a run share."""
+    """State that the parts of a run share."""
 
     bench: Bench
     gateway: GatewayProcess
@@ -223,8 +223,8 @@ def _ratio_lines(blocks: Sequence[Row], long_jobs: int) -> list[str]:
     ]
     if not ratios:
         return []
-    told = ", ".join(f"{ratio:.1f}" for ratio in ratios)
-    return [f"median of a whole chat with {long_jobs} over alone, by round: {told}"]
+    shown = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    return [f"median of a whole chat with {long_jobs} over alone, by round: {shown}"]
 
 
 def _guidellm_line(one: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ WARM_SHARE = 1.5
 WARM_UP_TOKENS = 1_500
 KV_SAMPLE_S = 0.5
 SAMPLE_TOKENS = 8_000
-"""Of a document that tells how this model's tokens compare with the approximate ones of documents."""
+"""Of a document that shows how this model's tokens compare with the approximate ones of documents."""
 
 
 async def run(bench: Bench) -> None:
@@ -159,8 +159,8 @@ async def _decode_natively(
         "kv_formula_bytes": per_token * max(call.cost_tokens() for call in calls),
         "kv_reserved_bytes": per_token * seen[0].kv_tokens,
         "kv_used_bytes": int(per_token * max(one.kv_usage * one.kv_tokens for one in seen)),
-        "peak_rss_bytes": memory.most,
-        "peak_gpu_bytes": devices.most,
+        "peak_rss_bytes": memory.max,
+        "peak_gpu_bytes": devices.max,
     }
 
 
@@ -195,8 +195,8 @@ async def _read_in_chunks(
         "kv_formula_bytes": profile.kv_bytes_per_token * profile.context_tokens,
         "kv_reserved_bytes": reserved_bytes,
         "kv_used_bytes": int(max(usage, default=0.0) * reserved_bytes),
-        "peak_rss_bytes": sum(watch.most for watch in watches),
-        "peak_gpu_bytes": devices.most,
+        "peak_rss_bytes": sum(watch.max for watch in watches),
+        "peak_gpu_bytes": devices.max,
     }
 
 

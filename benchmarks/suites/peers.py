@@ -66,7 +66,7 @@ async def run(bench: Bench) -> None:
             bench.say("waiting for the model")
             await until_ready(client, _READY_S)
             await peers.chat("Say hello.", 4)
-            with suppress(ImportError):  # which is told by every row of it; importing is not timed
+            with suppress(ImportError):  # every row of it says so; importing is not timed
                 import benchmarks.systems.langgraph  # noqa: F401
             await _ask_all(bench, peers, client, wanted)
 
@@ -180,10 +180,10 @@ def _in_order(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _line(rows: Sequence[Row], failed: int) -> str:
     verdicts = [row["verdict"] for row in rows]
     seconds = [_mean_seconds(rows, first=first) for first in (True, False)]
-    told = " ".join(f"{'-' if mean is None else f'{mean:.1f}':>8}" for mean in seconds)
+    shown = " ".join(f"{'-' if mean is None else f'{mean:.1f}':>8}" for mean in seconds)
     computed = [row["prompt_tokens"] - row["cached_tokens"] for row in rows]
     return (
-        f"{verdicts.count('wrong'):>6} {verdicts.count('abstained'):>6} {failed:>6} {told} {_mean(rows, 'calls'):>6} "
+        f"{verdicts.count('wrong'):>6} {verdicts.count('abstained'):>6} {failed:>6} {shown} {_mean(rows, 'calls'):>6} "
         f"{_mean(rows, 'prompt_tokens'):>14} {f'{statistics.fmean(computed):,.0f}' if rows else '-':>9} "
         f"{_mean(rows, 'output_tokens'):>7}"
     )

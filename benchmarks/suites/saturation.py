@@ -3,7 +3,7 @@
 Both engines are loaded with the same sizes, environment and KV cache, in two processes; only one works at a time, and
 the other sleeps (it waits on a pipe or queue, its threads wait passively). Prompts are unique in every round, so no
 prefix cache helps either. Which side goes first alternates. Ray's own daemons run beside both: what they take from
-the bare engine is shown by rounds made before Ray is started. Beside the time stands the work, in processor seconds,
+the bare engine is shown by rounds made before Ray is started. Beside the time is the work, in processor seconds,
 which other programs on the machine disturb less.
 """
 

@@ -5,8 +5,8 @@ thousand more, which no machine at hand holds. What can be had is the driver's o
 dispatcher and router run as they are, on a clock of processor time that skips waiting (`systems/simulated_clock.py`);
 only replicas and Ray tasks are scripted (`systems/simulated_replicas.py`). A replica's speed is that of a results file
 of `saturation`, and what Ray takes of the driver's thread is measured first, with a real cluster
-(`systems/ray_share.py`; the one row that is not simulated). Not in it: Ray's own scheduler, the network, and
-workers starting.
+(`systems/ray_share.py`; the one row that is not simulated). Not in it: Ray's own scheduler, the network, and workers
+starting.
 
 Loads: `calls` are map calls that keep all replicas busy, of the dispatcher alone; `documents` whole runs of `mapreduce`
 on so many documents at once that each replica gets some chunks; `document` one run on a single long document.

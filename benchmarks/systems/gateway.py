@@ -33,7 +33,7 @@ class GatewayProcess:
 
 @contextmanager
 def run_gateway(command: Sequence[str], folder: Path, **settings: object) -> Iterator[GatewayProcess]:
-    """Run `command`, which is `longfold serve` or stands for it, until the context ends.
+    """Run `command`, which is `longfold serve` or takes its place, until the context ends.
 
     It has the given settings and nothing of this machine's own: neither variables nor a longfold.toml. Ctrl-C is not
     for it: it ends when we do.

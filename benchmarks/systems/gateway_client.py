@@ -71,7 +71,7 @@ def check(answer: httpx2.Response) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class Followed:
-    """What one stream brought."""
+    """Events of one stream."""
 
     job_id: str
     events: list[tuple[int, str]] = field(default_factory=list)
@@ -124,7 +124,7 @@ async def follow(client: httpx2.AsyncClient, job_id: str, note_open: Callable[[]
 
 
 def stored_events(database: Path) -> dict[str, list[tuple[int, str]]]:
-    """What the streams must have brought: each job's history, read from the file itself."""
+    """The events that the streams must have brought: each job's history, read from the file itself."""
     found: dict[str, list[tuple[int, str]]] = {}
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     try:

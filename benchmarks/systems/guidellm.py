@@ -26,8 +26,8 @@ def find_guidellm() -> str | None:
 
 
 def guidellm_command(command: str, url: str, model: str, tokenizer: Path, seconds: float, out: Path) -> list[str]:
-    """What to run. With a length of outputs in its data it would ask for `ignore_eos`, which `/v1` refuses."""
-    told = {
+    """The command line. With a length of outputs in its data it would ask for `ignore_eos`, which `/v1` refuses."""
+    arguments = {
         "backend": {
             "kind": "openai_http",
             "target": url,
@@ -41,7 +41,7 @@ def guidellm_command(command: str, url: str, model: str, tokenizer: Path, second
         "data": {"kind": "synthetic_text", "prompt_tokens": PROMPT_TOKENS},
         "output": {"kind": "json", "path": str(out)},
     }
-    options = [part for name, value in told.items() for part in (f"--{name}", json.dumps(value))]
+    options = [part for name, value in arguments.items() for part in (f"--{name}", json.dumps(value))]
     return [command, "run", *options, "--override", "profile.streams", ",".join(map(str, STREAMS)), "--disable-console"]
 
 
@@ -62,7 +62,7 @@ async def run_guidellm(arguments: Sequence[str], out: Path) -> list[dict[str, An
 
 
 def read_guidellm(out: Path) -> list[dict[str, Any]]:
-    """What of its report is kept, in milliseconds."""
+    """The part of its report that is kept, in milliseconds."""
     report = json.loads(out.read_text("utf-8"))
     return [_read_one(streams, one["metrics"]) for streams, one in zip(STREAMS, report["benchmarks"], strict=True)]
 

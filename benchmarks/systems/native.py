@@ -1,6 +1,6 @@
 """The other way: the whole document in the prompt, and a window as long as that takes.
 
-The document stands first and the question last, as plain messages: what anyone would send to vLLM. So the second
+The document comes first and the question last, as plain messages: what anyone would send to vLLM. So the second
 question on a document finds it in the prefix cache, as Longfold's does.
 """
 
@@ -72,6 +72,6 @@ def refuse(profile: ModelProfile, needed_tokens: int, *, free_bytes: int) -> Ref
 
 
 def memory_for_engine_bytes(tensor_parallel: int) -> int:
-    """What is free where an engine would run: on the GPUs that it would take, or in the machine."""
+    """Free memory where an engine would run: on the GPUs that it would take, or in the machine."""
     found = gpus()[:tensor_parallel]
     return int(GPU_SHARE * sum(gpu.free_bytes for gpu in found)) if found else free_memory_bytes()

@@ -117,7 +117,7 @@ class Peers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the server says about jobs."""
+    """Usage of jobs, as the server reports it."""
 
     usage: Usage
     last_job: str
@@ -125,7 +125,7 @@ class Cost:
 
 
 async def add_up_jobs(client: httpx2.AsyncClient, since: str = "") -> Cost:
-    """What all jobs since that one took, the newest known one excluded."""
+    """Usage of all jobs since that one, the newest known one excluded."""
     usage, last, after = Usage(), since, ""
     while True:
         page = check(await client.get("/v1/jobs", params={"limit": 100} | ({"after": after} if after else {})))

@@ -25,10 +25,10 @@ from pipeline.strategies import check_step
 from pipeline.strategies.summarize.strategy import LANGCHAIN
 from pipeline.text import duration
 from serving.cli.show.answer import answer_lines, plan_lines, usage_lines
-from serving.cli.show.flowchart import draw_flowchart
 from serving.cli.show.langgraph_updates import LANGGRAPH, OURS, UpdatesView
 from serving.cli.show.live import Display, Feed, make_display
 from serving.cli.show.run import paused_lines, paused_record
+from serving.flowchart import draw_flowchart
 from serving.session import (
     OpenModel,
     Session,

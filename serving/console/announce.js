@@ -2,7 +2,7 @@
 
 import { setText } from "./dom.js";
 
-const LEAST_MS = 8_000;
+const MIN_GAP_MS = 8_000;
 
 let last = 0;
 let waiting = null;
@@ -10,7 +10,7 @@ let waiting = null;
 /** Say it now (`urgent`), or when the last words are old enough; newer words replace waiting ones. */
 export function announce(text, urgent = false) {
   clearTimeout(waiting);
-  const waitMs = urgent ? 0 : Math.max(0, last + LEAST_MS - Date.now());
+  const waitMs = urgent ? 0 : Math.max(0, last + MIN_GAP_MS - Date.now());
   waiting = setTimeout(() => {
     last = Date.now();
     setText(document.getElementById("announcer"), text);

@@ -19,6 +19,7 @@ export const storeKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessi
 /** `askForKey(wasRefused)` resolves to true when the user gave a key. */
 export class Api {
   #askForKey;
+  /** @type {Promise<boolean> | null} */
   #asking = null;
 
   constructor(askForKey) {
@@ -36,7 +37,8 @@ export class Api {
   estimate = (question, signal) => this.#json("POST", "/v1/jobs:estimate", { body: question, signal });
   submit = (question) =>
     this.#json("POST", "/v1/jobs", { body: question, headers: { "Idempotency-Key": randomName() } });
-  removeFile = (id) => this.#json("DELETE", `/v1/files/${encodeURIComponent(id)}`);
+  deleteFile = (id) => this.#json("DELETE", `/v1/files/${encodeURIComponent(id)}`);
+  deleteJob = (id) => this.#json("DELETE", jobPath(id));
 
   /** Code points [start, end) of a job's document. */
   text = (id, start, end, signal) => this.#json("GET", `${jobPath(id)}/text?start=${start}&end=${end}`, { signal });
@@ -58,7 +60,7 @@ export class Api {
     }
   }
 
-  /** Upload with progress (0 to 1), which only XMLHttpRequest tells. */
+  /** Upload with progress (0 to 1), which only XMLHttpRequest reports. */
   async upload(file, onProgress, signal) {
     for (let refused = false; ; refused = true) {
       try {
@@ -69,8 +71,10 @@ export class Api {
     }
   }
 
-  async #json(method, path, { body, headers = {}, signal } = {}) {
-    const sent = { method, headers: { Accept: "application/json", ...headers }, signal };
+  /** @param {{ body?: any, headers?: Record<string, string>, signal?: AbortSignal }} [request] */
+  async #json(method, path, request = {}) {
+    const { body, headers = {}, signal } = request;
+    const sent = { body: undefined, headers: { Accept: "application/json", ...headers }, signal };
     if (body !== undefined) {
       sent.headers["Content-Type"] = "application/json";
       sent.body = JSON.stringify(body);
@@ -79,7 +83,7 @@ export class Api {
     return response.status === 204 ? null : response.json();
   }
 
-  async #send(method, path, { headers, body, signal }) {
+  async #send(method, path, { headers, body = undefined, signal }) {
     for (let refused = false; ; refused = true) {
       const response = await reach(path, { method, headers: { ...headers, ...authorization() }, body, signal });
       if (response.ok) return response;
@@ -114,8 +118,8 @@ async function readFailure(response) {
 }
 
 function failureOf(status, body, retryAfter, statusText) {
-  const said = body?.error?.message || body?.detail || body?.title;
-  const message = typeof said === "string" ? said : statusText || `The gateway answered ${status}.`;
+  const given = body?.error?.message || body?.detail || body?.title;
+  const message = typeof given === "string" ? given : statusText || `The gateway answered ${status}.`;
   return new ApiFailure(status, message, body?.error?.code ?? "", retryAfter ? Number(retryAfter) : null);
 }
 
@@ -130,7 +134,7 @@ function sendFile(file, onProgress, signal) {
       if (request.status < 300) resolve(request.response);
       else reject(failureOf(request.status, request.response, request.getResponseHeader("Retry-After"), request.statusText));
     };
-    request.onerror = () => reject(new ApiFailure(0, "The upload broke off. Is the gateway still running?", "unreachable"));
+    request.onerror = () => reject(new ApiFailure(0, "The upload failed. Is the gateway still running?", "unreachable"));
     request.onabort = () => reject(new DOMException("The upload was stopped.", "AbortError"));
     signal?.addEventListener("abort", () => request.abort());
     const form = new FormData();

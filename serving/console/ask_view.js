@@ -1,9 +1,9 @@
 // The first view: choose documents, write a question, see the plan, ask.
 
-import { DocumentsPanel, pagesOf } from "./documents.js";
+import { pagesOf } from "./documents.js";
 import { el, put, toggle } from "./dom.js";
 import { jobPlace } from "./location.js";
-import { button, errorNote, loadingNote, panel } from "./panel.js";
+import { button, load, panel } from "./panel.js";
 import { planView } from "./plan.js";
 import { QuestionForm } from "./question_form.js";
 import { RecentJobs } from "./recent_jobs.js";
@@ -12,91 +12,61 @@ import { listStrategies } from "./strategies.js";
 export class AskView {
   constructor(api) {
     this.api = api;
-    this.files = [];
-    this.documents = new DocumentsPanel(api, { onChoice: (files) => ((this.files = files), this.#edited()) });
-    this.form = new QuestionForm({ onChange: () => this.#edited() });
+    this.planning = new AbortController();
+    this.form = new QuestionForm(api, {
+      title: "Ask", onEdit: () => this.#edited(), onSubmit: () => this.#ask(),
+      actions: [el("button", { type: "submit", class: "primary" }, "Ask"), button("Plan", () => this.#plan())],
+    });
     this.recent = new RecentJobs(api);
     this.planPanel = panel("Plan", { className: "plan-panel" });
     toggle(this.planPanel, false);
-    this.told = el("div", { class: "form-told" });
-    const asking = panel("Ask");
-    const form = el("form", { novalidate: true }, this.form.host, this.told,
-      el("div", { class: "actions" }, el("button", { type: "submit", class: "primary" }, "Plan"), button("Ask without a plan", () => this.#ask(), "quiet")));
-    form.addEventListener("submit", (event) => (event.preventDefault(), this.#plan()));
-    put(asking.body, form);
     this.host = el("div", { class: "ask-view" }, el("h1", { class: "unseen" }, "Ask about a document"),
-      el("div", { class: "ask-left" }, this.documents.host), el("div", { class: "ask-right" }, asking, this.planPanel, this.recent.host));
+      el("div", { class: "ask-left" }, this.form.documents.host), el("div", { class: "ask-right" }, this.form.host, this.planPanel, this.recent.host));
   }
 
   async open({ job }) {
     this.recent.load();
-    const listed = listStrategies(this.api).catch(() => ["auto", "mapreduce"]);
-    await this.documents.load();
-    this.form.setStrategies(await listed);
-    if (job) await this.#fillFrom(job);
+    const strategies = listStrategies(this.api).catch(() => []);
+    await this.form.documents.load();
+    if ((await strategies).length) this.form.setStrategies(await strategies);
+    try {
+      if (job) this.form.fill(await this.api.job(job));
+    } catch (error) {
+      this.form.refuse(error);
+    }
   }
 
   close() {
-    this.planning?.abort();
-  }
-
-  async #fillFrom(id) {
-    try {
-      const job = await this.api.job(id);
-      this.form.fill(job);
-      this.documents.choose((job.documents ?? []).map((document) => document.file_id));
-      this.form.question.focus();
-    } catch (error) {
-      put(this.told, errorNote(error));
-    }
+    this.planning.abort();
   }
 
   #edited() {
-    put(this.told);
     if (this.planPanel.hidden) return;
-    this.planning?.abort();
+    this.planning.abort();
     this.planPanel.classList.add("stale");
-    put(this.planPanel.aside, el("span", { class: "hint" }, "Changed since; plan again"));
-  }
-
-  #read() {
-    const { body, complaint, field } = this.form.read(this.files);
-    if (!complaint) return body;
-    put(this.told, errorNote(this.documents.sending && !field ? "The document is still being sent." : complaint));
-    (field ?? document.getElementById("file-field"))?.focus();
-    return null;
+    put(this.planPanel.aside, el("span", { class: "hint" }, "Edited since; plan again"));
   }
 
   async #plan() {
-    const body = this.#read();
+    const body = this.form.read();
     if (!body) return;
-    this.planning?.abort();
+    this.planning.abort();
     this.planning = new AbortController();
-    const pages = this.files.reduce((sum, file) => sum + pagesOf(file), 0);
     toggle(this.planPanel, true);
     this.planPanel.classList.remove("stale");
     put(this.planPanel.aside);
-    put(this.planPanel.body, loadingNote("Counting tokens…"));
-    try {
+    const run = button("Run", () => this.#ask(), "primary");
+    await load(this.planPanel.body, "Counting tokens…", async () => {
       const estimate = await this.api.estimate(body, this.planning.signal);
-      const run = button("Run", () => this.#ask(), "primary");
-      put(this.planPanel.body, planView(estimate, pages), el("div", { class: "actions" }, run));
-      run.focus({ preventScroll: true });
-      this.planPanel.scrollIntoView({ block: "nearest" });
-    } catch (error) {
-      if (error.name !== "AbortError") put(this.planPanel.body, errorNote(error, () => this.#plan()));
-    }
+      const pages = this.form.documents.choice.reduce((sum, file) => sum + pagesOf(file), 0);
+      return [planView(estimate, pages), el("div", { class: "actions" }, run)];
+    });
+    run.focus({ preventScroll: true });
+    this.planPanel.scrollIntoView({ block: "nearest" });
   }
 
-  async #ask() {
-    const body = this.#read();
-    if (!body) return;
-    put(this.told, loadingNote("Handing the question in…"));
-    try {
-      const job = await this.api.submit(body);
-      location.hash = jobPlace(job.id);
-    } catch (error) {
-      put(this.told, errorNote(error));
-    }
+  #ask() {
+    const body = this.form.read();
+    if (body) this.form.submit([body], ([id]) => jobPlace(id));
   }
 }

@@ -1,6 +1,6 @@
 // The one horizontal scale of a run: which chunks are in view and where they stand. Ribbon and tree share it.
 
-const FEWEST_IN_VIEW = 8;
+const MIN_IN_VIEW = 8;
 
 export class ChunkScale extends EventTarget {
   count = 0;
@@ -50,7 +50,7 @@ export class ChunkScale extends EventTarget {
   /** Make cells `factor` times as wide around a chunk that stays where it is. */
   zoom(factor, around = (this.first + this.last) / 2) {
     const shown = this.last - this.first;
-    const wanted = Math.min(this.count, Math.max(Math.min(FEWEST_IN_VIEW, this.count), shown / factor));
+    const wanted = Math.min(this.count, Math.max(Math.min(MIN_IN_VIEW, this.count), shown / factor));
     const share = shown ? (around - this.first) / shown : 0.5;
     this.#show(around - share * wanted, wanted);
   }

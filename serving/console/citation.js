@@ -1,4 +1,4 @@
-// One piece of evidence: its number, its quote, where it stands and how it was found there.
+// Evidence: each quote with its number, where it is and how it was found there; and confidence as a picture.
 
 import { copyButton } from "./copy_link.js";
 import { el } from "./dom.js";
@@ -6,32 +6,34 @@ import { brief, number, percent, printable } from "./format.js";
 import { absolute, jobPlace } from "./location.js";
 
 const FOUND_AS = {
-  pointer: ["pointer", "The model named this sentence by its number; the text is the document's own."],
+  pointer: ["sentence number", "The model cited this sentence by its number; the text is the document's own."],
   answer: ["answer", "The sentence that holds the answer's words, found by code."],
-  exact: ["exact", "Copied by the model exactly as it stands."],
-  normalised: ["normalised", "Copied but for punctuation, spaces or case."],
-  fuzzy: ["fuzzy", "Copied nearly as it stands."],
+  clue: ["clue", "The sentence closest to the question's words, found by code."],
+  exact: ["exact", "Copied by the model exactly as in the document."],
+  normalised: ["normalised", "Copied except for punctuation, spaces or case."],
+  fuzzy: ["fuzzy", "Copied with small differences."],
   unlocated: ["not found", "This quote was not found in the document."],
 };
 
-/** `onShow(evidence)` leads to the place; without a place there is nothing to follow. */
-export function citation(evidence, n, jobId, onShow) {
-  const placed = Number.isInteger(evidence.start);
-  const quote = el("q", { class: "quote" }, printable(evidence.quote.trim()));
-  const open = placed
-    ? el("button", { type: "button", class: "citation-open", "aria-label": `Show citation ${n} in the document: ${brief(evidence.quote, 80)}`, onclick: (event) => onShow(evidence, event.currentTarget) }, el("span", { class: "citation-number" }, n), quote)
-    : el("div", { class: "citation-open" }, el("span", { class: "citation-number" }, n), quote);
-  const span = placed ? { start: evidence.start, end: evidence.end } : null;
-  return el("li", { class: "citation", dataset: { n: String(n) } }, open,
-    el("p", { class: "citation-foot" },
-      alignmentBadge(evidence), el("span", { class: "place" }, placeOf(evidence)),
-      placed && copyButton("Copy link", () => absolute(jobPlace(jobId, span)), "link")));
+/** A numbered list, from `before + 1` on; null for none. `onShow(evidence, from)` leads to the place of a quote. */
+export function citations(evidence, before, jobId, onShow, label = "Citations") {
+  if (!evidence.length) return null;
+  return el("ol", { class: "citations", "aria-label": label }, evidence.map((each, at) => citation(each, before + at + 1, jobId, onShow)));
 }
 
-export function alignmentBadge({ alignment, similarity }) {
-  const [label, title] = FOUND_AS[alignment] ?? [alignment ?? "not found", ""];
+function citation(evidence, n, jobId, onShow) {
+  const placed = Number.isInteger(evidence.start); // without a place there is nothing to follow
+  const content = [el("span", { class: "citation-number" }, n), el("q", { class: "quote" }, printable(evidence.quote.trim()))];
+  const open = placed
+    ? el("button", { type: "button", class: "citation-open", "aria-label": `Show citation ${n} in the document: ${brief(evidence.quote, 80)}`, onclick: (event) => onShow(evidence, event.currentTarget) }, content)
+    : el("div", { class: "citation-open" }, content);
+  const { alignment = "unlocated", similarity } = evidence;
+  const [found, title] = FOUND_AS[alignment] ?? [alignment, ""];
   const near = alignment === "fuzzy" && Number.isFinite(similarity) ? ` ${percent(similarity)}` : "";
-  return el("span", { class: `badge badge-${alignment ?? "unlocated"}`, title }, label + near);
+  return el("li", { class: "citation", dataset: { n: String(n) } }, open,
+    el("p", { class: "citation-foot" },
+      el("span", { class: `badge badge-${alignment}`, title }, found + near), el("span", { class: "place" }, placeOf(evidence)),
+      placed && copyButton("Copy link", () => absolute(jobPlace(jobId, evidence)), "link")));
 }
 
 function placeOf({ source, line, start, end }) {

@@ -1,4 +1,8 @@
-// A comparison as CSV and as Markdown.
+// A comparison as CSV and as Markdown, and how a text made in the page reaches the user as a file.
+
+import { el } from "./dom.js";
+
+const KEEP_ADDRESS_MS = 10_000;
 
 /** RFC 4180. A cell that a spreadsheet would take for a formula gets an apostrophe in front. */
 export function toCsv(rows) {
@@ -6,7 +10,7 @@ export function toCsv(rows) {
 }
 
 function csvCell(value) {
-  let text = value === null || value === undefined ? "" : String(value);
+  let text = String(value ?? "");
   if (typeof value !== "number" && /^\s*[=+\-@\t\r]/.test(text)) text = `'${text}`;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
@@ -19,6 +23,11 @@ export function toMarkdown(title, rows) {
 }
 
 function markdownCell(value) {
-  const text = value === null || value === undefined ? "" : String(value);
-  return text.replace(/[\\`*_{}[\]<>|#!]/g, "\\$&").replace(/\s*[\r\n]+\s*/g, " ").trim();
+  return String(value ?? "").replace(/[\\`*_{}[\]<>|#!]/g, "\\$&").replace(/\s*[\r\n]+\s*/g, " ").trim();
+}
+
+export function saveFile(name, type, text) {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  el("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), KEEP_ADDRESS_MS);
 }

@@ -1,22 +1,19 @@
 // The same question under two to four strategies, side by side.
 
 import { confidenceMeter } from "./citation.js";
-import { toCsv, toMarkdown } from "./compare_export.js";
-import { DocumentsPanel } from "./documents.js";
+import { saveFile, toCsv, toMarkdown } from "./compare_export.js";
 import { el, put, setText } from "./dom.js";
 import { brief, number, percent, printable } from "./format.js";
 import { comparePlace, jobPlace } from "./location.js";
-import { evidenceOverlap } from "./overlap.js";
-import { button, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
+import { button, emptyNote, errorNote, loadingNote } from "./panel.js";
 import { QuestionForm } from "./question_form.js";
 import { stateBadge } from "./recent_jobs.js";
 import { TERMINAL } from "./run_state.js";
-import { saveFile } from "./save_file.js";
 import { listStrategies, strategyName } from "./strategies.js";
 import { sumUsage, usageRows } from "./usage.js";
 
-const FEWEST = 2;
-const MOST = 4;
+const MIN_SIDES = 2;
+const MAX_SIDES = 4;
 const POLL_MS = 1_500;
 const USUAL = ["mapreduce", "truncate"]; // the second is the control that the first has to beat
 
@@ -24,12 +21,12 @@ export class CompareView {
   constructor(api) {
     this.api = api;
     this.host = el("div", { class: "compare-view" });
+    this.closed = false;
   }
 
   async open({ jobs }) {
-    this.closed = false;
     put(this.host, el("h1", { class: "unseen" }, "Compare strategies"));
-    if (jobs.length >= FEWEST) return this.#showComparison(jobs.slice(0, MOST));
+    if (jobs.length >= MIN_SIDES) return this.#showComparison(jobs.slice(0, MAX_SIDES));
     await this.#showForm(jobs[0] ?? "");
   }
 
@@ -39,61 +36,41 @@ export class CompareView {
   }
 
   async #showForm(fromId) {
-    this.files = [];
-    this.told = el("div", { class: "form-told" });
-    this.documents = new DocumentsPanel(this.api, { onChoice: (files) => (this.files = files) });
-    this.form = new QuestionForm({ onChange: () => put(this.told), withStrategy: false });
-    this.boxes = el("fieldset", { class: "strategies" }, el("legend", {}, `Strategies (${FEWEST} to ${MOST})`), loadingNote());
-    const form = el("form", { novalidate: true }, this.form.host, this.boxes, this.told,
-      el("div", { class: "actions" }, el("button", { type: "submit", class: "primary" }, "Compare")));
-    form.addEventListener("submit", (event) => (event.preventDefault(), this.#submit()));
-    const asking = panel("Question for every strategy");
-    put(asking.body, form);
-    this.host.append(el("div", { class: "ask-view" }, el("div", { class: "ask-left" }, this.documents.host), el("div", { class: "ask-right" }, asking)));
-    const [names, , job] = await Promise.all([
-      listStrategies(this.api).catch(() => ["mapreduce", "reference"]), this.documents.load(), fromId ? this.api.job(fromId).catch(() => null) : null,
+    const legend = el("legend", {}, `Strategies (${MIN_SIDES} to ${MAX_SIDES})`);
+    const boxes = el("fieldset", { class: "strategies" }, legend, loadingNote());
+    const form = new QuestionForm(this.api, {
+      title: "Question for every strategy", withStrategy: false, fields: boxes,
+      actions: el("button", { type: "submit", class: "primary" }, "Compare"),
+      onSubmit: () => {
+        const body = form.read();
+        const names = [...boxes.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value);
+        if (!body) return;
+        if (names.length < MIN_SIDES || names.length > MAX_SIDES) form.refuse(`Choose ${MIN_SIDES} to ${MAX_SIDES} strategies.`);
+        else form.submit(names.map((strategy) => ({ ...body, strategy })), comparePlace);
+      },
+    });
+    this.host.append(el("div", { class: "ask-view" }, el("div", { class: "ask-left" }, form.documents.host), el("div", { class: "ask-right" }, form.host)));
+    const [strategies, job] = await Promise.all([
+      listStrategies(this.api).catch(() => USUAL.map((name) => ({ name }))), fromId ? this.api.job(fromId).catch(() => null) : null, form.documents.load(),
     ]);
-    this.#offer(names.filter((name) => name !== "auto"), job);
-  }
-
-  #offer(names, job) {
-    this.given = job;
     const before = job?.plan?.strategy ?? job?.strategy;
-    const usual = USUAL.every((name) => names.includes(name)) ? USUAL : names.slice(0, FEWEST);
-    put(this.boxes, el("legend", {}, `Strategies (${FEWEST} to ${MOST})`), names.map((name) => {
+    put(boxes, legend, strategies.filter(({ name }) => name !== "auto").map(({ name }) => {
       const box = el("input", { type: "checkbox", value: name });
-      box.checked = job ? name === before : usual.includes(name);
+      box.checked = job ? name === before : USUAL.includes(name);
       return el("label", { class: "choice" }, box, strategyName(name));
     }));
-    if (!job) return;
-    this.form.fill(job);
-    this.documents.choose((job.documents ?? []).map((document) => document.file_id));
-  }
-
-  async #submit() {
-    const names = [...this.boxes.querySelectorAll("input:checked")].map((box) => box.value);
-    const { body, complaint, field } = this.form.read(this.files);
-    const wrong = complaint ?? (names.length < FEWEST || names.length > MOST ? `Choose ${FEWEST} to ${MOST} strategies.` : null);
-    if (wrong) return put(this.told, errorNote(wrong)), field?.focus();
-    put(this.told, loadingNote("Handing the questions in…"));
-    try {
-      const ids = [];
-      for (const strategy of names) ids.push((await this.api.submit({ ...body, strategy })).id);
-      location.hash = comparePlace(ids);
-    } catch (error) {
-      put(this.told, errorNote(error));
-    }
+    if (job) form.fill(job);
   }
 
   async #showComparison(ids) {
     this.sides = ids.map((id) => ({ id, job: null, result: null, error: null }));
     this.question = el("h1", {}, "Comparison");
     this.table = el("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": "Comparison" }, loadingNote());
-    this.exports = el("div", { class: "actions" },
-      button("Save CSV", () => saveFile("comparison.csv", "text/csv", toCsv(this.#rows()))),
-      button("Save Markdown", () => saveFile("comparison.md", "text/markdown", toMarkdown(this.question.textContent, this.#rows()))),
+    const exports = el("div", { class: "actions" },
+      button("Save CSV", () => saveFile("comparison.csv", "text/csv", toCsv(this.#plainRows()))),
+      button("Save Markdown", () => saveFile("comparison.md", "text/markdown", toMarkdown(this.question.textContent, this.#plainRows()))),
       el("a", { class: "quiet", href: comparePlace([]) }, "New comparison"));
-    put(this.host, el("header", { class: "job-head" }, this.question, this.exports), el("div", { class: "panel" }, el("div", { class: "panel-body" }, this.table)));
+    put(this.host, el("header", { class: "job-head" }, this.question, exports), el("div", { class: "panel" }, el("div", { class: "panel-body" }, this.table)));
     await this.#poll();
   }
 
@@ -120,65 +97,66 @@ export class CompareView {
     const known = this.sides.find((side) => side.job);
     if (!known) return put(this.table, this.sides[0].error ? errorNote(this.sides[0].error, () => this.#poll()) : emptyNote("Nothing to compare."));
     setText(this.question, printable(known.job.question));
-    const line = (name, cell) => el("tr", {}, el("th", { scope: "row" }, name), this.sides.map((side) => el("td", {}, cell(side))));
     put(this.table, el("table", { class: "comparison" },
       el("thead", {}, el("tr", {}, el("td"), this.sides.map((side) => el("th", { scope: "col" }, el("a", { href: jobPlace(side.id) }, sideName(side)))))),
-      el("tbody", {},
-        line("State", stateCell), line("Answer", answerCell),
-        line("Confidence", ({ result }) => (result?.found ? confidenceMeter(result.confidence, result.probability) : "–")),
-        FIGURES.map(([name, read, format]) => line(name, (side) => (side.result ? format(read(side.result)) : "–"))),
-        this.sides.map((other) => line(`Same evidence as ${sideName(other)}`, (side) => overlapCell(side, other))))));
+      el("tbody", {}, this.#rows().filter(([, , show]) => show).map(([name, read, show]) =>
+        el("tr", {}, el("th", { scope: "row" }, name), this.sides.map((side) => el("td", {}, show(side, read(side)))))))));
   }
 
-  /** The comparison as plain values, one column per strategy. */
+  #plainRows() {
+    return [["", ...this.sides.map(sideName)], ...this.#rows().map(([name, read]) => [name, ...this.sides.map((side) => read(side) ?? "")])];
+  }
+
+  /** [name, plain value of a side (null without one), how a cell shows it; rows without that are only exported]. */
   #rows() {
-    const row = (name, read) => [name, ...this.sides.map((side) => (side.result ? read(side.result) : ""))];
+    const figure = (name, read, format) => [name, ({ result }) => (result ? read(result) : null), (_, value) => (value === null ? "–" : format(value))];
+    const answer = ({ result }) => result && (result.found ? result.answer : "The document does not say.");
     return [
-      ["", ...this.sides.map(sideName)],
-      ["Job", ...this.sides.map((side) => side.id)],
-      ["State", ...this.sides.map((side) => side.job?.state ?? "")],
-      row("Answer", (result) => (result.found ? result.answer : "The document does not say.")),
-      row("Confidence", (result) => result.confidence), row("Probability", (result) => result.probability),
-      ...FIGURES.map(([name, read]) => row(name, read)),
-      ...this.sides.map((other) => [`Same evidence as ${sideName(other)}`, ...this.sides.map((side) => evidenceOverlap(side.result?.evidence, other.result?.evidence) ?? "")]),
+      ["Job", (side) => side.id],
+      ["State", (side) => side.job?.state, stateCell],
+      ["Answer", answer, ({ job }, value) => (value ? el("div", { class: "compared-answer" }, printable(value)) : job?.error ? brief(job.error.message, 200) : "–")],
+      ["Confidence", ({ result }) => result?.confidence, ({ result }) => (result?.found ? confidenceMeter(result.confidence, result.probability) : "–")],
+      ["Probability", ({ result }) => result?.probability],
+      figure("Coverage", (result) => result.coverage.share, percent),
+      figure("Citations", (result) => result.evidence.length, number),
+      figure("Conflicts", (result) => result.conflicts.length, number),
+      figure("Calls", (result) => usage(result).calls, number),
+      figure("Reused calls", (result) => usage(result).journal, number),
+      figure("Prompt tokens", (result) => usage(result).prompt, number),
+      figure("Cached tokens", (result) => usage(result).cached, number),
+      figure("Output tokens", (result) => usage(result).output, number),
+      figure("Seconds", (result) => result.total_seconds, (seconds) => seconds.toFixed(1)),
+      ...this.sides.map((other) => [`Same evidence as ${sideName(other)}`, (side) => evidenceOverlap(side.result?.evidence, other.result?.evidence),
+        (side, shared) => (side === other || shared === null ? "–" : percent(shared))]),
     ];
   }
 }
 
 const usage = (result) => sumUsage(usageRows(result));
-
-const FIGURES = [
-  ["Coverage", (result) => result.coverage.share, percent],
-  ["Citations", (result) => result.evidence.length, number],
-  ["Conflicts", (result) => result.conflicts.length, number],
-  ["Calls", (result) => usage(result).calls, number],
-  ["From the journal", (result) => usage(result).journal, number],
-  ["Prompt tokens", (result) => usage(result).prompt, number],
-  ["Cached tokens", (result) => usage(result).cached, number],
-  ["Output tokens", (result) => usage(result).output, number],
-  ["Seconds", (result) => result.total_seconds, (seconds) => seconds.toFixed(1)],
-];
-
 const sideName = (side) => strategyName(side.job?.plan?.strategy ?? side.job?.strategy ?? side.id);
 
 function stateCell({ job, error }) {
   if (error) return el("span", { class: "error-text" }, error.message);
-  return [stateBadge(job.state), job.state === "running" ? ` ${progressText(job.progress)}` : ""];
+  const [name, { done = 0, calls = null }] = Object.entries(job.progress?.stages ?? {}).at(-1) ?? ["", {}];
+  return [stateBadge(job.state), job.state === "running" && name ? ` ${name} ${number(done)}${calls ? ` / ${number(calls)}` : ""}` : ""];
 }
 
-function progressText(progress) {
-  const stages = Object.entries(progress?.stages ?? {});
-  const [name, { done = 0, calls = null }] = stages.at(-1) ?? ["", {}];
-  return name && `${name} ${number(done)}${calls ? ` / ${number(calls)}` : ""}`;
+/** How much two answers rest on the same places, by characters of their quotes: 0 to 1, null if either has no located quote. */
+function evidenceOverlap(first, second) {
+  const [a, b] = [located(first), located(second)];
+  if (!a.length || !b.length) return null;
+  const both = covered([...a, ...b]);
+  return (covered(a) + covered(b) - both) / both;
 }
 
-function answerCell({ job, result }) {
-  if (result) return el("div", { class: "compared-answer" }, result.found ? printable(result.answer) : "The document does not say.");
-  return job?.error ? brief(job.error.message, 200) : "–";
-}
+const located = (evidence) => (evidence ?? []).filter(({ start }) => Number.isInteger(start));
 
-function overlapCell(side, other) {
-  if (side === other) return "–";
-  const shared = evidenceOverlap(side.result?.evidence, other.result?.evidence);
-  return shared === null ? "–" : percent(shared);
+/** How many characters lie in at least one of the spans. */
+function covered(spans) {
+  let [sum, end] = [0, 0];
+  for (const span of spans.toSorted((a, b) => a.start - b.start)) {
+    sum += Math.max(0, span.end - Math.max(end, span.start));
+    end = Math.max(end, span.end);
+  }
+  return sum;
 }

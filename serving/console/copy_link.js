@@ -27,7 +27,7 @@ async function copy(text) {
 
 function copyBySelection(text) {
   const field = el("textarea", { class: "unseen", readonly: true, value: text });
-  const before = document.activeElement;
+  const before = /** @type {HTMLElement} */ (document.activeElement);
   document.body.append(field);
   field.select();
   const copied = document.execCommand("copy");

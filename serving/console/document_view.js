@@ -1,19 +1,18 @@
 // The document, as far as it is looked at. Fetches ranges of code points around a place and keeps a few of them;
 // a million tokens are never here at once.
 
-import { codePoints, utf16Offsets } from "./code_points.js";
 import { el, put, setText, toggle } from "./dom.js";
 import { number, printable } from "./format.js";
 import { button, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
 
 const BLOCK = 4_000; // code points per request
-const MOST_BLOCKS = 8;
+const MAX_BLOCKS = 8;
 const NEAR_PX = 600;
 
 export class DocumentView {
   /** `fetchText(start, end)` gives {text}; `total` is the document's length in code points, 0 if unknown. */
-  constructor({ fetchText, onClose }) {
-    Object.assign(this, { fetchText, onClose });
+  constructor({ fetchText }) {
+    this.fetchText = fetchText;
     this.total = 0;
     this.marks = [];
     this.focus = null;
@@ -31,7 +30,7 @@ export class DocumentView {
     put(this.text, emptyNote("Choose a citation, or a cell of the ribbon, to read that place here."));
   }
 
-  /** Spans {start, end, n} that are marked wherever they come into view. */
+  /** Spans {start, end, n, kind} that are marked wherever they come into view. */
   setMarks(marks) {
     this.marks = marks.filter((mark) => Number.isInteger(mark.start)).sort((a, b) => a.start - b.start);
     for (const [start, block] of this.blocks) this.#render(start, block);
@@ -71,7 +70,6 @@ export class DocumentView {
     const back = this.from;
     this.from = null;
     toggle(this.back, false);
-    this.onClose?.();
     back?.isConnected && back.focus();
   }
 
@@ -132,17 +130,17 @@ export class DocumentView {
     const before = this.text.scrollHeight;
     this.#add(start, loaded);
     if (step < 0) this.text.scrollTop += this.text.scrollHeight - before;
-    if (this.blocks.size > MOST_BLOCKS) this.#drop(step > 0 ? Math.min(...starts) : Math.max(...starts), step > 0);
+    if (this.blocks.size > MAX_BLOCKS) this.#drop(step > 0 ? Math.min(...starts) : Math.max(...starts), step > 0);
   }
 
   #add(start, text) {
     const shown = printable(text);
-    const block = { text: shown, utf16: utf16Offsets(text), points: codePoints(text), node: el("span", { class: "block" }) };
-    block.last = block.points < BLOCK;
+    const starts = pointStarts(text);
+    const block = { text: shown, starts, points: starts.length - 1, last: starts.length <= BLOCK, node: el("span", { class: "block" }) };
     this.blocks.set(start, block);
     this.#render(start, block);
-    const after = [...this.blocks.entries()].filter(([other]) => other > start).sort(([a], [b]) => a - b)[0];
-    this.text.insertBefore(block.node, after?.[1].node ?? null);
+    const after = Math.min(...[...this.blocks.keys()].filter((other) => other > start));
+    this.text.insertBefore(block.node, this.blocks.get(after)?.node ?? null);
   }
 
   #drop(start, above) {
@@ -164,16 +162,23 @@ export class DocumentView {
     const parts = cuts.slice(1).map((to, at) => {
       const [from, last] = [start + cuts[at], start + to];
       const over = within.filter((mark) => mark.start <= from && mark.end >= last);
-      return coveredPiece(block.text.slice(block.utf16(cuts[at]), block.utf16(to)), over, from);
+      return coveredPiece(block.text.slice(block.starts[cuts[at]], block.starts[to]), over, from);
     });
     put(block.node, parts);
   }
 }
 
+/** Offsets count code points, the browser's strings UTF-16 units: where in the string each code point begins, and its end. */
+function pointStarts(text) {
+  const starts = [0];
+  for (const point of text) starts.push(starts.at(-1) + point.length);
+  return starts;
+}
+
 const blockOf = (point) => point - (point % BLOCK);
 
 function coveredPiece(piece, over, at) {
-  const kinds = new Set(over.map((mark) => mark.kind ?? "cite"));
+  const kinds = new Set(over.map((mark) => mark.kind));
   if (!kinds.size) return piece;
   const classes = [...kinds].join(" ");
   if (kinds.size === 1 && kinds.has("extent")) return el("span", { class: classes }, piece);

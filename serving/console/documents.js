@@ -1,13 +1,15 @@
 // The documents to ask about: dropped, chosen or pasted here, or sent earlier. Several can be asked about at once.
 
-import { el, put, setText, toggle } from "./dom.js";
+import { storedKey } from "./api.js";
+import { el, put, setText } from "./dom.js";
 import { brief, bytes, number, plural, shortNumber, since } from "./format.js";
-import { button, emptyNote, errorNote, loadingNote, panel } from "./panel.js";
+import { button, deleteButton, emptyNote, errorNote, load, panel } from "./panel.js";
 
 export class DocumentsPanel {
-  /** `onChoice(files)` hears what is chosen, in the list's order. */
+  /** `onChoice()` when other files are chosen. */
   constructor(api, { onChoice }) {
-    Object.assign(this, { api, onChoice });
+    this.api = api;
+    this.onChoice = onChoice;
     this.files = [];
     this.chosen = new Set();
     this.host = panel("Documents");
@@ -17,14 +19,12 @@ export class DocumentsPanel {
     put(this.host.body, this.drop, this.#pasteArea(), this.uploads, this.list);
   }
 
-  async load() {
-    put(this.list, loadingNote("Loading recent documents…"));
-    try {
+  load() {
+    return load(this.list, "Loading recent documents…", async () => {
       this.files = (await this.api.files()).filter((file) => file.purpose !== "batch" && file.status !== "error");
-      this.#show();
-    } catch (error) {
-      put(this.list, errorNote(error, () => this.load()));
-    }
+      this.onChoice();
+      return this.#rows();
+    });
   }
 
   /** Choose what another job was asked about; files that are gone are left out. */
@@ -46,7 +46,7 @@ export class DocumentsPanel {
     field.addEventListener("change", () => (this.#sendAll([...field.files]), (field.value = "")));
     const area = el("label", { class: "drop", for: "file-field" }, field,
       el("span", { class: "drop-lead" }, "Drop a document here, or ", el("span", { class: "as-link" }, "choose a file")),
-      el("span", { class: "hint" }, "Text, Markdown, HTML, CSV, JSON, PDF, Office; it stays on your gateway"));
+      el("span", { class: "hint" }, "Text, Markdown, HTML, CSV, JSON, PDF, Office; files never leave your server"));
     for (const kind of ["dragenter", "dragover"]) area.addEventListener(kind, (event) => (event.preventDefault(), area.classList.add("over")));
     for (const kind of ["dragleave", "drop"]) area.addEventListener(kind, () => area.classList.remove("over"));
     area.addEventListener("drop", (event) => (event.preventDefault(), this.#sendAll([...event.dataTransfer.files])));
@@ -72,14 +72,14 @@ export class DocumentsPanel {
 
   async #send(file) {
     const stop = new AbortController();
-    const bar = el("progress", { max: "1", value: "0", "aria-label": `Sending ${file.name}` });
-    const told = el("span", { class: "hint" }, "sending");
-    const item = el("li", {}, el("span", { class: "file-name" }, brief(file.name, 60)), bar, told, button("Stop", () => stop.abort()));
+    const bar = el("progress", { max: "1", value: "0", "aria-label": `Uploading ${file.name}` });
+    const status = el("span", { class: "hint" }, "uploading");
+    const item = el("li", {}, el("span", { class: "file-name" }, brief(file.name, 60)), bar, status, button("Stop", () => stop.abort()));
     this.uploads.append(item);
     try {
       const stored = await this.api.upload(file, (share) => {
         bar.value = share;
-        setText(told, share < 1 ? `${Math.round(share * 100)} % of ${bytes(file.size)}` : "reading the document…");
+        setText(status, share < 1 ? `${Math.round(share * 100)} % of ${bytes(file.size)}` : "reading the document…");
       }, stop.signal);
       item.remove();
       this.files = [stored, ...this.files.filter((other) => other.id !== stored.id)];
@@ -87,17 +87,18 @@ export class DocumentsPanel {
       this.#show();
     } catch (error) {
       if (error.name === "AbortError") item.remove();
-      else put(item, el("span", { class: "file-name" }, brief(file.name, 60)), errorNote(error), button("Dismiss", () => item.remove()));
+      else put(item, errorNote(error, () => (item.remove(), this.#send(file))), button("Dismiss", () => item.remove()));
     }
   }
 
   #show() {
-    toggle(this.list, true);
-    if (!this.files.length) put(this.list, emptyNote("No documents yet."));
-    else {
-      put(this.list, el("fieldset", {}, el("legend", {}, "Recent documents"), this.files.map((file) => this.#row(file))));
-    }
-    this.onChoice(this.choice);
+    put(this.list, this.#rows());
+    this.onChoice();
+  }
+
+  #rows() {
+    if (!this.files.length) return emptyNote(storedKey() ? "No documents yet with this key." : "No documents yet.");
+    return el("fieldset", {}, el("legend", {}, "Recent documents"), this.files.map((file) => this.#row(file)));
   }
 
   #row(file) {
@@ -106,11 +107,19 @@ export class DocumentsPanel {
     box.addEventListener("change", () => {
       if (box.checked) this.chosen.add(file.id);
       else this.chosen.delete(file.id);
-      this.onChoice(this.choice);
+      this.onChoice();
     });
-    return el("label", { class: "file" }, box,
-      el("span", { class: "file-name" }, brief(file.filename, 80)),
-      el("span", { class: "hint" }, fileFacts(file)));
+    const remove = deleteButton(brief(file.filename, 80), async () => {
+      await this.api.deleteFile(file.id);
+      this.files = this.files.filter((other) => other.id !== file.id);
+      this.chosen.delete(file.id);
+      this.#show();
+    });
+    return el("div", { class: "file-row" },
+      el("label", { class: "file" }, box,
+        el("span", { class: "file-name" }, brief(file.filename, 80)),
+        el("span", { class: "hint" }, fileFacts(file))),
+      remove);
   }
 }
 

@@ -30,12 +30,8 @@ export function duration(seconds) {
 
 export function bytes(count) {
   if (!Number.isFinite(count)) return "–";
-  if (count < 1024) return `${count} B`;
-  const units = ["KiB", "MiB", "GiB"];
-  let value = count / 1024;
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) [value, unit] = [value / 1024, unit + 1];
-  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+  const thousands = Math.min(3, Math.floor(Math.log10(Math.max(1, count)) / 3));
+  return `${shortNumber(count / 1000 ** thousands)} ${["B", "kB", "MB", "GB"][thousands]}`;
 }
 
 /** How long ago, or the date. */
@@ -57,11 +53,11 @@ export function printable(text) {
   });
 }
 
-/** At most `most` characters of one line. */
-export function brief(text, most = 160) {
+/** At most `maxChars` characters of one line. */
+export function brief(text, maxChars = 160) {
   const line = printable(text).replace(/\s+/g, " ").trim();
   const points = Array.from(line);
-  return points.length > most ? `${points.slice(0, most - 1).join("")}…` : line;
+  return points.length > maxChars ? `${points.slice(0, maxChars - 1).join("")}…` : line;
 }
 
 const TASK_NAMES = {

@@ -1,9 +1,8 @@
 // One question at work: progress, ribbon and tree on top; answer, conflicts and costs beside the document.
 
-import { AnswerPanel } from "./answer.js";
+import { AnswerPanel, ConflictsPanel } from "./answer.js";
 import { announce } from "./announce.js";
 import { ChunkScale } from "./chunk_scale.js";
-import { ConflictsPanel } from "./conflicts.js";
 import { Connection } from "./connection.js";
 import { copyButton } from "./copy_link.js";
 import { DocumentView } from "./document_view.js";
@@ -28,6 +27,7 @@ export class JobView {
   constructor(api) {
     this.api = api;
     this.host = el("div", { class: "job-view" });
+    this.paused = new PausedPanel({ onResume: (state) => this.#resume(state) });
   }
 
   async open({ job: id, span }) {
@@ -41,6 +41,7 @@ export class JobView {
       return put(this.host, errorNote(error, () => this.open({ job: id, span })));
     }
     if (this.closed) return;
+    document.title = `${brief(this.job.question, 60)} · Longfold`;
     this.#build();
     if (this.job.plan) applyEvent(this.run, { kind: "plan", data: this.job.plan });
     this.#follow();
@@ -71,7 +72,6 @@ export class JobView {
     this.progress = new Progress();
     this.answer = new AnswerPanel({ jobId: id, onShow: show });
     this.conflicts = new ConflictsPanel({ jobId: id, onShow: show });
-    this.paused ??= new PausedPanel({ onResume: (state) => this.#resume(state) });
     this.usage = new UsagePanel();
     this.connection = new Connection(() => this.stream?.reconnect());
     this.document = new DocumentView({ fetchText: (start, end) => this.api.text(id, start, end) });
@@ -103,8 +103,8 @@ export class JobView {
     this.scale.addEventListener("change", () => setText(shown, this.scale.inWords));
     this.grid = el("div", { class: "map-grid" }, el("div", { class: "tree-row" }, el("span", { class: "row-label" }, "Map"), this.ribbon.slider), this.tree.host);
     this.legend = ribbonLegend(this.ending.signal);
-    this.told = el("div", { class: "ribbon-line" }, this.ribbon.told, el("p", { class: "ribbon-keys", "aria-hidden": "true" }, "← → move · N P findings · Enter read · + − 0 zoom"));
-    put(this.map.body, this.progress.host, this.grid, this.told, this.legend);
+    this.pointed = el("div", { class: "ribbon-line" }, this.ribbon.description, el("p", { class: "ribbon-keys", "aria-hidden": "true" }, "← → move · N P findings · Enter read · + − 0 zoom"));
+    put(this.map.body, this.progress.host, this.grid, this.pointed, this.legend);
     return this.map;
   }
 
@@ -133,7 +133,7 @@ export class JobView {
   #draw() {
     const { run } = this;
     if (run.state !== this.drawnState) this.#enter(run.state);
-    for (const part of [this.grid, this.told, this.legend]) toggle(part, run.chunks.length > 0);
+    for (const part of [this.grid, this.pointed, this.legend]) toggle(part, run.chunks.length > 0);
     this.ribbon.setChunks(run.chunks);
     this.tree.update(run);
     this.progress.update(run);
@@ -148,7 +148,7 @@ export class JobView {
     put(this.badge, stateBadge(state));
     this.#showActions(state);
     if (state === "completed") this.#fetchResult();
-    else if (state === "paused") announce("The run waits for you.", true);
+    else if (state === "paused") announce("The run is paused.", true);
     else if (TERMINAL.has(state)) announce(`The run was ${state}.`, true);
   }
 
@@ -164,10 +164,8 @@ export class JobView {
     const byChunk = new Map();
     evidence.forEach(({ chunk, start }, at) => start !== null && byChunk.set(chunk, [...(byChunk.get(chunk) ?? []), at + 1]));
     this.ribbon.setCitations(byChunk);
-    this.document.setMarks([
-      ...evidence.map(({ start, end }, at) => ({ start, end, n: at + 1 })),
-      ...conflicts.flatMap((side) => side.evidence ?? []).map(({ start, end }, at) => ({ start, end, n: evidence.length + at + 1, kind: "conflict" })),
-    ]);
+    const all = [...evidence, ...conflicts.flatMap((side) => side.evidence ?? [])];
+    this.document.setMarks(all.map(({ start, end }, at) => ({ start, end, n: at + 1, kind: at < evidence.length ? "cite" : "conflict" })));
     toggle(this.conflicts.host, this.result.found);
     this.conflicts.show(this.result);
     const first = evidence.find(({ start }) => start !== null);
@@ -178,32 +176,22 @@ export class JobView {
   #showActions(state) {
     const over = TERMINAL.has(state);
     put(this.actions,
-      !over && button("Cancel", (event) => this.#act(event, () => this.#cancel(event)), "danger"),
-      (state === "failed" || state === "cancelled") && button("Retry", (event) => this.#act(event, () => this.#retry()), "primary"),
+      !over && button("Cancel", (event) => this.#act(event, "Cancelling…", () => this.api.cancel(this.id)), "danger"),
+      (state === "failed" || state === "cancelled") && button("Retry", (event) => this.#act(event, "Retrying…", async () => (await this.api.retry(this.id), this.#openAgain())), "primary"),
       el("a", { class: "quiet", href: againPlace(this.id) }, "Ask again"),
       state === "completed" && el("a", { class: "quiet", href: comparePlace([this.id]) }, "Compare"),
       copyButton("Copy link", () => absolute(jobPlace(this.id))));
   }
 
-  async #act(event, action) {
-    const pressed = event.currentTarget;
-    pressed.disabled = true;
+  async #act({ currentTarget }, words, action) {
+    currentTarget.disabled = true;
+    setText(currentTarget, words);
     try {
       await action();
     } catch (error) {
       this.#showActions(this.run.state);
       this.actions.append(errorNote(error));
     }
-  }
-
-  #cancel({ currentTarget }) {
-    setText(currentTarget, "Cancelling…");
-    return this.api.cancel(this.id);
-  }
-
-  async #retry() {
-    await this.api.retry(this.id);
-    await this.#openAgain();
   }
 
   async #resume(state) {
@@ -243,8 +231,8 @@ export class JobView {
   }
 
   #titleOf({ start, end }) {
-    const sides = [this.result, ...(this.result?.conflicts ?? [])];
-    const quoted = sides.flatMap((side) => side?.evidence ?? []).find((each) => each.start === start && each.end === end);
+    const quotes = [this.result, ...(this.result?.conflicts ?? [])].flatMap((side) => side?.evidence ?? []);
+    const quoted = quotes.find((each) => each.start === start && each.end === end);
     return quoted?.source ? `${brief(quoted.source, 60)}, line ${number(quoted.line)}` : "";
   }
 

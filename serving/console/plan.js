@@ -10,8 +10,8 @@ export function planView(estimate, pages = 0) {
     figure("Document", `${shortNumber(estimate.document_tokens)}`, "tokens"),
     figure("Chunks", number(estimate.chunks)),
     figure("Calls", `≤ ${number(estimate.calls)}`),
-    figure("Into the model", `≤ ${shortNumber(estimate.prompt_tokens)}`, "tokens"),
-    figure("Out of it", `≤ ${shortNumber(estimate.output_tokens)}`, "tokens"),
+    figure("Input", `≤ ${shortNumber(estimate.prompt_tokens)}`, "tokens"),
+    figure("Output", `≤ ${shortNumber(estimate.output_tokens)}`, "tokens"),
     figure("Time", timeRange(estimate)));
   return el("div", { class: "plan" },
     el("p", { class: "plan-strategy" }, el("strong", {}, estimate.strategy), estimate.reason ? ` — ${estimate.reason}` : ""),
@@ -20,7 +20,7 @@ export function planView(estimate, pages = 0) {
 
 /** The gateway's SVG as an image, in which nothing can run; what it shows in words is its own label. */
 function drawing(svg) {
-  const { documentElement } = new DOMParser().parseFromString(svg, "image/svg+xml");
+  const { documentElement } = new DOMParser().parseFromString(`${svg.split(">", 1)[0]}/>`, "image/svg+xml"); // its style would break this page's policy
   const image = el("img", { class: "flowchart", src: `data:image/svg+xml,${encodeURIComponent(svg)}`, alt: documentElement.getAttribute("aria-label") });
   return el("div", { class: "flowchart-host", tabindex: "0", role: "region", "aria-label": "Stages" }, image);
 }

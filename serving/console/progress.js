@@ -49,6 +49,7 @@ class StageRow {
     const of = stage.calls ?? (over ? stage.done : null);
     this.bar.setAttribute("aria-valuenow", String(stage.done));
     if (of !== null) this.bar.setAttribute("aria-valuemax", String(of));
+    else this.bar.setAttribute("aria-valuetext", `${number(stage.done)} done`);
     this.bar.classList.toggle("unsure", of === null);
     const share = of ? stage.done / of : of === 0 || over ? 1 : 0.5;
     this.fill.style.width = `${(share * 100).toFixed(2)}%`;
@@ -65,7 +66,7 @@ function notes(stage, over) {
   return [
     eta !== null && `about ${duration(eta)} left`,
     stage.failed > 0 && `${number(stage.failed)} failed`,
-    stage.journal > 0 && `${number(stage.journal)} from the journal`,
+    stage.journal > 0 && `${number(stage.journal)} reused`,
   ].filter(Boolean).join(" · ");
 }
 

@@ -7,11 +7,11 @@ import { brief, number, percent } from "./format.js";
 
 const HEIGHT = 48;
 const MARKS = 16; // above the cells, for the numbers of citations
-const NARROWEST_CELL = 2.5;
-const FEWEST_DRAGGED_PX = 4; // fewer are a click
+const MIN_COLUMN_PX = 2.5;
+const MIN_DRAG_PX = 4; // less is a click
 const CITATION_GAP = 26; // closer numbers would touch
 
-const KEYS = {
+const MOVES = {
   ArrowRight: (at) => at + 1,
   ArrowUp: (at) => at + 1,
   ArrowLeft: (at) => at - 1,
@@ -19,13 +19,15 @@ const KEYS = {
   PageDown: (at, count) => at + Math.max(1, Math.round(count / 20)),
   PageUp: (at, count) => at - Math.max(1, Math.round(count / 20)),
   Home: () => 0,
-  End: (at, count) => count - 1,
+  End: (_, count) => count - 1,
 };
 
 export class Ribbon {
   /** `onOpen(chunk)` when a chunk is to be read, `onPoint(index or null)` when one is looked at; lives until `signal`. */
   constructor(scale, { onOpen, onPoint, signal }) {
-    Object.assign(this, { scale, onOpen, onPoint });
+    this.scale = scale;
+    this.onOpen = onOpen;
+    this.onPoint = onPoint;
     this.chunks = [];
     this.citations = new Map();
     this.lit = null;
@@ -36,7 +38,7 @@ export class Ribbon {
       class: "ribbon", tabindex: "0", role: "slider", "aria-label": "Document, one cell per chunk",
       "aria-orientation": "horizontal", "aria-valuemin": "1", "aria-keyshortcuts": "Enter N P + - 0",
     }, this.canvas);
-    this.told = el("p", { class: "ribbon-told" });
+    this.description = el("p", { class: "ribbon-description" });
     this.#listen();
     scale.addEventListener("change", () => this.draw());
     new ResizeObserver(() => scale.setWidth(this.slider.clientWidth)).observe(this.slider);
@@ -47,7 +49,7 @@ export class Ribbon {
     this.chunks = chunks;
     this.scale.setCount(chunks.length);
     this.slider.setAttribute("aria-valuemax", String(Math.max(1, chunks.length)));
-    this.#tell();
+    this.#describe();
     this.draw();
   }
 
@@ -67,7 +69,7 @@ export class Ribbon {
     if (!this.chunks.length) return;
     this.selected = Math.max(0, Math.min(this.chunks.length - 1, index));
     if (reveal) this.scale.reveal(this.selected);
-    this.#tell();
+    this.#describe();
     this.draw();
   }
 
@@ -83,13 +85,26 @@ export class Ribbon {
     slider.addEventListener("keydown", (event) => this.#onKey(event));
     slider.addEventListener("focus", () => this.onPoint(this.selected));
     slider.addEventListener("blur", () => this.onPoint(null));
-    slider.addEventListener("pointermove", (event) => this.#hover(scale.at(event.offsetX)));
     slider.addEventListener("pointerleave", () => this.#hover(null));
-    this.#listenToDrags();
+    let from = null; // while zoomed, dragging moves the strip; a finger has no wheel
+    slider.addEventListener("pointerdown", (event) => {
+      from = scale.zoomed ? event.clientX : null;
+      this.dragged = false;
+    });
+    slider.addEventListener("pointermove", (event) => {
+      this.#hover(scale.at(event.offsetX));
+      if (from === null || (!this.dragged && Math.abs(event.clientX - from) < MIN_DRAG_PX)) return;
+      slider.setPointerCapture(event.pointerId);
+      this.dragged = true;
+      slider.classList.add("dragging");
+      scale.pan((from - event.clientX) / scale.cellWidth);
+      from = event.clientX;
+    });
+    for (const kind of ["pointerup", "pointercancel"]) slider.addEventListener(kind, () => ((from = null), slider.classList.remove("dragging")));
     slider.addEventListener("click", (event) => {
       const index = scale.at(event.offsetX);
       if (index === null || this.dragged) return;
-      this.select(this.#tellingIn(index), false);
+      this.select(this.#foremostIn(index), false);
       this.onOpen(this.chunks[this.selected]);
     });
     slider.addEventListener("wheel", (event) => {
@@ -100,41 +115,21 @@ export class Ribbon {
     }, { passive: false });
   }
 
-  /** While zoomed, dragging moves the strip; a finger has no wheel. */
-  #listenToDrags() {
-    const { slider, scale } = this;
-    let from = null;
-    slider.addEventListener("pointerdown", (event) => {
-      from = scale.zoomed ? event.clientX : null;
-      this.dragged = false;
-    });
-    slider.addEventListener("pointermove", (event) => {
-      if (from === null || (!this.dragged && Math.abs(event.clientX - from) < FEWEST_DRAGGED_PX)) return;
-      slider.setPointerCapture(event.pointerId);
-      this.dragged = true;
-      slider.classList.add("dragging");
-      scale.pan((from - event.clientX) / scale.cellWidth);
-      from = event.clientX;
-    });
-    for (const kind of ["pointerup", "pointercancel"]) {
-      slider.addEventListener(kind, () => {
-        from = null;
-        slider.classList.remove("dragging");
-      });
-    }
-  }
-
   #onKey(event) {
-    if (event.altKey || event.ctrlKey || event.metaKey || !this.chunks.length) return;
-    const move = KEYS[event.key];
-    if (move) this.select(move(this.selected, this.chunks.length));
-    else if (event.key === "n" || event.key === "N") this.#toFinding(1);
-    else if (event.key === "p" || event.key === "P") this.#toFinding(-1);
-    else if (event.key === "Enter" || event.key === " ") this.onOpen(this.chunks[this.selected]);
-    else if (event.key === "+" || event.key === "=") this.scale.zoom(1.6, this.selected + 0.5);
-    else if (event.key === "-") this.scale.zoom(1 / 1.6, this.selected + 0.5);
-    else if (event.key === "0") this.scale.showAll();
-    else return;
+    const { scale, selected, chunks } = this;
+    const move = MOVES[event.key];
+    const action = move ? () => this.select(move(selected, chunks.length)) : {
+      n: () => this.#toFinding(1),
+      p: () => this.#toFinding(-1),
+      enter: () => this.onOpen(chunks[selected]),
+      " ": () => this.onOpen(chunks[selected]),
+      "+": () => scale.zoom(1.6, selected + 0.5),
+      "=": () => scale.zoom(1.6, selected + 0.5),
+      "-": () => scale.zoom(1 / 1.6, selected + 0.5),
+      0: () => scale.showAll(),
+    }[event.key.toLowerCase()];
+    if (!action || event.altKey || event.ctrlKey || event.metaKey || !chunks.length) return;
+    action();
     event.preventDefault();
     this.onPoint(this.selected);
   }
@@ -149,15 +144,15 @@ export class Ribbon {
     if (index === this.hovered) return;
     this.hovered = index;
     this.slider.classList.toggle("pointing", index !== null);
-    this.onPoint(index === null ? null : this.#tellingIn(index));
-    this.#tell();
+    this.onPoint(index === null ? null : this.#foremostIn(index));
+    this.#describe();
     this.draw();
   }
 
-  #tell() {
-    const index = this.hovered === null ? this.selected : this.#tellingIn(this.hovered);
+  #describe() {
+    const index = this.hovered === null ? this.selected : this.#foremostIn(this.hovered);
     const chunk = this.chunks[index];
-    setText(this.told, chunk ? describeChunk(chunk, this.chunks.length, this.citations.get(index)) : "");
+    setText(this.description, chunk ? describeChunk(chunk, this.chunks.length, this.citations.get(index)) : "");
     const own = this.chunks[this.selected];
     if (!own) return;
     this.slider.setAttribute("aria-valuenow", String(this.selected + 1));
@@ -166,11 +161,11 @@ export class Ribbon {
 
   /** How many chunks share a column, so that columns are wide enough to be seen. */
   get perColumn() {
-    return Math.max(1, Math.ceil(NARROWEST_CELL / this.scale.cellWidth));
+    return Math.max(1, Math.ceil(MIN_COLUMN_PX / this.scale.cellWidth));
   }
 
-  /** The most telling chunk of the column in which `index` stands. */
-  #tellingIn(index) {
+  /** The foremost chunk of the column of `index`. */
+  #foremostIn(index) {
     const start = index - (index % this.perColumn);
     const column = this.chunks.slice(start, start + this.perColumn);
     return column.reduce((best, chunk) => (rank(chunk) > rank(best) ? chunk : best), column[0])?.index ?? index;
@@ -197,7 +192,7 @@ export class Ribbon {
     const gap = step >= 7 ? 2 : step >= 3.5 ? 1 : 0;
     const start = Math.floor(scale.first);
     for (let at = start - (start % perColumn); at < Math.min(scale.last, chunks.length); at += perColumn) {
-      const chunk = perColumn === 1 ? chunks[at] : chunks[this.#tellingIn(at)];
+      const chunk = perColumn === 1 ? chunks[at] : chunks[this.#foremostIn(at)];
       this.paint.cell(context, chunk, scale.x(at), MARKS, Math.max(1, step - gap), HEIGHT);
     }
   }
@@ -244,41 +239,35 @@ function onSchemeChange(redraw, signal) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw, { signal });
 }
 
+/** In words: of a chunk, and shorter in the legend. */
 const STATES = {
-  waiting: "not read",
-  gated: "set aside by the gate: nothing in it points to the question",
-  read: "read",
-  empty: "read; nothing found",
-  failed: "could not be read",
+  waiting: ["not read", "not read"],
+  gated: ["skipped as irrelevant to the question", "skipped as irrelevant"],
+  read: ["read", "read"],
+  empty: ["read; nothing found", "nothing found"],
+  failed: ["not read: its call failed", "failed"],
 };
 
-/** A chunk in words. */
-export function describeChunk(chunk, count, citations) {
-  const place = `Chunk ${number(chunk.index + 1)} of ${number(count)}`;
-  const cited = citations ? `, cited as ${citations.join(", ")}` : "";
-  if (chunk.state === "found") {
-    const sure = `confidence ${chunk.confidence} of 5 (${percent(chunk.probability)})`;
-    return `${place}${cited}: “${brief(chunk.answer, 110)}”, ${sure}`;
-  }
-  const why = chunk.state === "failed" && chunk.error ? ` (${chunk.error})` : "";
-  return `${place}${cited}: ${STATES[chunk.state]}${why}`;
+export function describeChunk(chunk, count, citations = null) {
+  const place = `Chunk ${number(chunk.index + 1)} of ${number(count)}${citations ? `, cited as ${citations.join(", ")}` : ""}`;
+  if (chunk.state === "found") return `${place}: “${brief(chunk.answer, 110)}”, confidence ${chunk.confidence} of 5 (${percent(chunk.probability)})`;
+  return `${place}: ${STATES[chunk.state][0]}${chunk.state === "failed" && chunk.error ? ` (${chunk.error})` : ""}`;
 }
 
-/** What the looks mean. */
+/** The meaning of the cells' looks. */
 export function ribbonLegend(signal) {
-  const paint = { waiting: "not read", gated: "set aside by the gate", read: "read", empty: "nothing found", failed: "failed" };
-  const one = (chunk, words) => {
+  const swatches = [];
+  const swatch = (chunk) => {
     const canvas = el("canvas", { class: "swatch", width: "28", height: "32", "aria-hidden": "true" });
-    return { canvas, chunk, item: el("li", {}, canvas, words) };
+    swatches.push({ canvas, chunk });
+    return canvas;
   };
-  const items = Object.entries(paint).map(([state, words]) => one({ state }, words));
-  const steps = [1, 2, 3, 4, 5].map((confidence) => one({ state: "found", confidence }, confidence === 5 ? "found, confidence 1 to 5" : ""));
   const list = el("ul", { class: "legend", "aria-label": "Legend" },
-    el("li", { class: "legend-steps" }, steps.map((step) => step.canvas), "found, confidence 1–5"),
-    items.map((entry) => entry.item));
+    el("li", { class: "legend-steps" }, [1, 2, 3, 4, 5].map((confidence) => swatch({ state: "found", confidence })), "found, confidence 1–5"),
+    Object.entries(STATES).map(([state, [, words]]) => el("li", {}, swatch({ state }), words)));
   const draw = () => {
     const cells = new CellPaint(list);
-    for (const { canvas, chunk } of [...items, ...steps]) {
+    for (const { canvas, chunk } of swatches) {
       const context = canvas.getContext("2d");
       context.setTransform(2, 0, 0, 2, 0, 0);
       context.clearRect(0, 0, 14, 16);

@@ -2,7 +2,7 @@
 
 export const TERMINAL = new Set(["completed", "failed", "cancelled"]);
 const LAST_KINDS = new Set(["job.completed", "job.failed", "job.cancelled"]);
-const SHORTEST_PACE_S = 1; // over less time a pace is noise
+const MIN_PACE_S = 1; // over less time a pace is noise
 
 export const isLastEvent = (event) => LAST_KINDS.has(event.kind);
 
@@ -24,7 +24,7 @@ export function newRun() {
 }
 
 /** One event: {kind, data, at}. `at` is Unix seconds. Unknown kinds change nothing. */
-export function applyEvent(run, { kind, data, at }) {
+export function applyEvent(run, { kind, data, at = 0 }) {
   APPLY[kind]?.(run, data ?? {}, at);
 }
 
@@ -37,9 +37,9 @@ const APPLY = {
     for (const stage of run.stages.values()) stage.pace = { paid: stage.done - stage.journal, at }; // time lost between attempts is no pace
   },
   "job.paused": (run, data, at) => Object.assign(run, { state: "paused", paused: data, endedAt: at }),
-  "job.completed": (run, data, at) => Object.assign(run, { state: "completed", endedAt: at }),
+  "job.completed": (run, _, at) => Object.assign(run, { state: "completed", endedAt: at }),
   "job.failed": (run, data, at) => Object.assign(run, { state: "failed", error: data.error ?? null, endedAt: at }),
-  "job.cancelled": (run, data, at) => Object.assign(run, { state: "cancelled", endedAt: at }),
+  "job.cancelled": (run, _, at) => Object.assign(run, { state: "cancelled", endedAt: at }),
   plan: (run, data) => {
     run.plan = data;
     growTo(run, data.chunks ?? 0);
@@ -82,10 +82,10 @@ function countCall(run, data, at) {
   else stage.lastAt = at;
   if (stage.calls !== null) stage.calls = Math.max(stage.calls, stage.done);
   if (data.state === "failed") stage.failed += 1;
-  if (Number.isInteger(data.chunk)) tellChunk(chunkOf(run, data.chunk), data);
+  if (Number.isInteger(data.chunk)) applyToChunk(chunkOf(run, data.chunk), data);
 }
 
-function tellChunk(chunk, { state, stage, error }) {
+function applyToChunk(chunk, { state, stage, error }) {
   if (state !== "failed") {
     if (chunk.failedStage === stage) Object.assign(chunk, { failedStage: null, state: "waiting" }); // asked again, and answered
     if (stage === "map" && (chunk.state === "waiting" || chunk.state === "gated")) chunk.state = "read";
@@ -98,7 +98,7 @@ function tellChunk(chunk, { state, stage, error }) {
 export function stageEta(stage) {
   const paid = stage.done - stage.journal - stage.pace.paid;
   const spent = stage.lastAt - stage.pace.at;
-  if (stage.calls === null || paid < 2 || stage.done >= stage.calls || spent < SHORTEST_PACE_S) return null;
+  if (stage.calls === null || paid < 2 || stage.done >= stage.calls || spent < MIN_PACE_S) return null;
   return (spent / paid) * (stage.calls - stage.done);
 }
 

@@ -6,23 +6,24 @@ const NAMES = {
   reference: "Map-reduce as published",
   langchain: "Map-reduce summaries as in LangChain",
   refine: "Refine, chunk after chunk",
-  "map-rerank": "Map and rerank",
+  map_rerank: "Map and rerank",
   truncate: "Truncate to what fits",
-  "truncate-head": "Truncate, keep the beginning",
-  "truncate-tail": "Truncate, keep the end",
+  truncate_head: "Truncate, keep the beginning",
+  truncate_tail: "Truncate, keep the end",
   direct: "Direct, in one call",
   summarize: "Summarise",
-  "chain-of-agents": "Chain of agents",
+  chain_of_agents: "Chain of agents",
+  chain_of_agents_both_ways: "Chain of agents, both ways",
+  chain_of_agents_five_orders: "Chain of agents, five orders",
   longagent: "LongAgent",
-  tables: "Tables and sums",
-  compress: "Compress, then read",
+  lc_boost: "LC-Boost",
 };
 
-export const strategyName = (name) => NAMES[name.replaceAll("_", "-")] ?? name;
+export const strategyName = (name) => NAMES[name] ?? name;
 
-/** Names in the gateway's order, `auto` first; the served model itself is no strategy. */
+/** {name, steps} in the gateway's order, `auto` first; the served model itself is no strategy. */
 export async function listStrategies(api) {
   const models = await api.models();
-  const names = models.filter((model) => model.longfold?.kind === "strategy").map((model) => model.id);
-  return names.length ? [...new Set(names)] : ["auto", "mapreduce"];
+  const strategies = models.filter((model) => model.longfold?.kind === "strategy");
+  return strategies.map(({ id, longfold }) => ({ name: id, steps: longfold.steps ?? [] }));
 }

@@ -1,7 +1,7 @@
 // A job's events over fetch: EventSource cannot send a key. Comes back with Last-Event-ID after every break.
 
-const SHORTEST_WAIT_MS = 500;
-const LONGEST_WAIT_MS = 15_000;
+const MIN_WAIT_MS = 500;
+const MAX_WAIT_MS = 15_000;
 const SILENCE_MS = 45_000; // the gateway pings every 15 s
 
 /**
@@ -10,89 +10,76 @@ const SILENCE_MS = 45_000; // the gateway pings every 15 s
  * `onState` hears {state: "connecting" | "live" | "lost" | "ended" | "refused", retryAtMs?, error?}.
  */
 export function followEvents({ open, isLast, onEvent, onState }) {
-  const follower = new Follower(open, isLast, onEvent, onState);
-  follower.run();
-  return follower;
-}
+  let stopped = false;
+  let last = null;
+  let lastId = 0;
+  let failures = 0;
+  let reading = new AbortController();
+  let wake = () => {};
+  const reconnect = () => wake(); // now instead of at the end of the wait
+  addEventListener("online", reconnect);
 
-class Follower {
-  #stopped = false;
-  #last = null;
-  #lastId = 0;
-  #failures = 0;
-  #abort = null;
-  #wake = null;
-
-  constructor(open, isLast, onEvent, onState) {
-    Object.assign(this, { open, isLast, onEvent, onState });
-    this.onOnline = () => this.reconnect();
-    addEventListener("online", this.onOnline);
+  function stop() {
+    stopped = true;
+    reading.abort();
+    wake();
+    removeEventListener("online", reconnect);
   }
 
-  async run() {
-    while (!this.#stopped) {
-      const error = await this.#readOnce();
-      if (this.#stopped) return;
-      if (error === "ended") return this.#end({ state: "ended" });
-      if (error?.status >= 400 && error.status < 500 && error.status !== 429) return this.#end({ state: "refused", error });
-      await this.#wait(error);
-    }
-  }
-
-  /** Try again now instead of at the end of the wait. */
-  reconnect() {
-    this.#wake?.();
-  }
-
-  stop() {
-    this.#stopped = true;
-    this.#abort?.abort();
-    this.#wake?.();
-    removeEventListener("online", this.onOnline);
-  }
-
-  #end(state) {
-    this.stop();
-    this.onState(state);
-  }
-
-  async #readOnce() {
-    this.#abort = new AbortController();
-    let silence = setTimeout(() => this.#abort.abort(), SILENCE_MS);
-    this.onState({ state: "connecting", failures: this.#failures });
+  /** One response, to its end or its break; whether there is nothing more to come. Throws what broke it. */
+  async function read() {
+    reading = new AbortController();
+    let silence = setTimeout(() => reading.abort(), SILENCE_MS);
+    const heard = () => {
+      clearTimeout(silence);
+      silence = setTimeout(() => reading.abort(), SILENCE_MS);
+    };
+    onState({ state: "connecting", failures });
     try {
-      const response = await this.open(this.#lastId, this.#abort.signal);
-      this.onState({ state: "live" });
-      for await (const event of readEvents(response.body, () => {
-        clearTimeout(silence);
-        silence = setTimeout(() => this.#abort.abort(), SILENCE_MS);
-      })) {
-        if (this.#stopped) return "ended";
-        if (event.id && event.id <= this.#lastId) continue;
-        this.#lastId = event.id || this.#lastId;
-        this.#failures = 0;
-        this.#last = event;
-        this.onEvent(event);
+      const response = await open(lastId, reading.signal);
+      onState({ state: "live" });
+      for await (const event of readEvents(response.body, heard)) {
+        if (stopped) return true;
+        if (event.id && event.id <= lastId) continue;
+        lastId = event.id || lastId;
+        failures = 0;
+        last = event;
+        onEvent(event);
       }
-      return this.#last && this.isLast(this.#last) ? "ended" : null;
-    } catch (error) {
-      return error;
+      return last !== null && isLast(last);
     } finally {
       clearTimeout(silence);
-      this.#abort.abort();
+      reading.abort();
     }
   }
 
-  #wait(error) {
-    this.#failures += 1;
-    const longest = Math.min(LONGEST_WAIT_MS, SHORTEST_WAIT_MS * 2 ** Math.min(this.#failures - 1, 10));
-    const waitMs = longest / 2 + Math.random() * (longest / 2);
-    this.onState({ state: "lost", retryAtMs: Date.now() + waitMs, error });
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, waitMs);
-      this.#wake = () => (clearTimeout(timer), resolve());
-    }).finally(() => (this.#wake = null));
+  async function run() {
+    while (!stopped) {
+      let [over, error] = [false, null];
+      try {
+        over = await read();
+      } catch (broken) {
+        error = broken;
+      }
+      if (stopped) return;
+      const refused = error?.status >= 400 && error.status < 500 && error.status !== 429;
+      if (over || refused) {
+        stop();
+        return onState(refused ? { state: "refused", error } : { state: "ended" });
+      }
+      failures += 1;
+      const longest = Math.min(MAX_WAIT_MS, MIN_WAIT_MS * 2 ** Math.min(failures - 1, 10));
+      const waitMs = longest / 2 + Math.random() * (longest / 2);
+      onState({ state: "lost", retryAtMs: Date.now() + waitMs, error });
+      await new Promise((resolve) => {
+        wake = () => resolve(null);
+        setTimeout(wake, waitMs);
+      });
+    }
   }
+
+  run();
+  return { stop, reconnect };
 }
 
 /** Server-sent events of a byte stream: {id, kind, data}. `onBytes` hears of every arrival, pings included. */

@@ -12,7 +12,8 @@ const ROW = TEETH + BAR + 2;
 export class Tree {
   /** `onLight(chunks or null)` when a node is looked at. */
   constructor(scale, { onLight }) {
-    Object.assign(this, { scale, onLight });
+    this.scale = scale;
+    this.onLight = onLight;
     this.rows = [];
     this.pointed = null;
     this.host = el("div", { class: "tree", role: "group", "aria-label": "How the findings were put together" });
@@ -41,9 +42,9 @@ export class Tree {
   draw() {
     this.pending ??= requestAnimationFrame(() => {
       this.pending = null;
-      const focused = document.activeElement?.closest?.(".node")?.dataset.name;
+      const focused = document.activeElement?.closest(".node")?.getAttribute("data-name");
       put(this.host, this.rows.map((row) => this.#row(row)));
-      if (focused) this.host.querySelector(`[data-name="${focused}"]`)?.focus();
+      if (focused) /** @type {SVGElement | null} */ (this.host.querySelector(`[data-name="${focused}"]`))?.focus();
     });
   }
 

@@ -6,7 +6,7 @@ import { emptyNote, panel } from "./panel.js";
 import { stageName } from "./progress.js";
 import { TERMINAL } from "./run_state.js";
 
-const COLUMNS = { calls: "Calls", journal: "Journal", prompt: "Prompt", cached: "Cached", output: "Output" };
+const COLUMNS = { calls: "Calls", journal: "Reused", prompt: "Prompt", cached: "Cached", output: "Output" };
 
 export class UsagePanel {
   constructor() {
@@ -19,7 +19,7 @@ export class UsagePanel {
     const now = JSON.stringify(rows);
     if (now === this.shown) return;
     this.shown = now;
-    put(this.host.body, rows.length ? [table(rows, result?.total_seconds ?? null), savings(rows)] : emptyNote(TERMINAL.has(run.state) ? "No call came back." : "No call has come back yet."));
+    put(this.host.body, rows.length ? [table(rows, result?.total_seconds ?? null), savings(rows)] : emptyNote(TERMINAL.has(run.state) ? "No call was completed." : "No call is completed yet."));
   }
 }
 
@@ -68,7 +68,7 @@ function savings(rows) {
   const sum = sumUsage(rows);
   const said = [
     sum.cached > 0 && `${percent(sum.cached / Math.max(1, sum.prompt))} of the prompt tokens were found in the prefix cache.`,
-    sum.journal > 0 && `${number(sum.journal)} calls had been paid for by an earlier run.`,
+    sum.journal > 0 && `${number(sum.journal)} calls were reused from an earlier run.`,
     "Stages overlap, so their times do not add up.",
   ];
   return el("p", { class: "hint" }, said.filter(Boolean).join(" "));

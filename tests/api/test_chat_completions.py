@@ -30,7 +30,8 @@ async def test_models_are_the_strategies_auto_and_the_served_model(service: Serv
     assert (names[0], names[-1]) == ("auto", "model")
     assert set(names) == {"auto", *STRATEGIES, "model"}
     assert len(names) == len(set(names))
-    found = await client.models.retrieve("mapreduce:model")
+    found: Any = await client.models.retrieve("mapreduce:model")
+    assert "reduce" in found.longfold["steps"], "what a run may be paused before"
     assert (found.id, found.owned_by, found.object) == ("mapreduce:model", "longfold", "model")
     with pytest.raises(openai.NotFoundError, match="mapreduce"):
         await client.models.retrieve("gpt-4")

@@ -35,6 +35,7 @@ async def test_a_question_is_followed_from_upload_to_the_highlighted_quote(
     await page.locator("#question").fill("Who was the harbour master?")
     await page.get_by_role("button", name="Plan", exact=True).click()
     await expect(page.locator(".figures")).to_contain_text("Chunks")
+    await expect(page.locator("#service")).to_have_text(console.rig.model.profile.name)
     await expect(page.get_by_role("img", name=re.compile("^Stages: .* to reduce"))).to_be_visible()
     await page.get_by_role("button", name="Run", exact=True).click()
 
@@ -63,6 +64,7 @@ async def test_a_reload_in_the_middle_restores_what_was_there(
     before = await count.text_content()
     await expect(page.locator(".answer-text")).to_have_text("Ada Quill")
     await expect(page.locator(".badge-provisional")).to_be_visible()
+    await expect(page.locator(".citation q")).to_contain_text(FACT)
 
     await page.reload()
 
@@ -88,8 +90,9 @@ async def test_a_run_waits_for_a_person_and_goes_on_with_what_was_changed(
     await page.locator(".file input:checked").wait_for()
     await page.locator("#question").fill("Who was the harbour master?")
     await page.get_by_text("Limits and pauses").click()
+    await expect(page.locator("#pause-before")).to_be_disabled()
     await page.locator("#strategy").select_option("mapreduce")
-    await page.locator("#pause-before").fill("reduce")
+    await page.locator("#pause-before").select_option("reduce")
     await page.get_by_role("button", name="Plan", exact=True).click()
     await page.get_by_role("button", name="Run", exact=True).click()
 
@@ -99,11 +102,11 @@ async def test_a_run_waits_for_a_person_and_goes_on_with_what_was_changed(
     found = await state.input_value()
     for wrong, told in (("{", "JSON"), (found.replace('"answer"', '"answr"'), "answr")):
         await state.fill(wrong)
-        await page.get_by_role("button", name="Go on").click()
+        await page.get_by_role("button", name="Resume").click()
         await expect(page.locator("[role=alert]").first).to_contain_text(told)
     await expect(state).to_have_value(re.compile("answr"))  # what was written is still there
     await state.fill(found.replace('"answer": "Ada Quill"', '"answer": "Berta Lund"'))
-    await page.get_by_role("button", name="Go on").click()
+    await page.get_by_role("button", name="Resume").click()
     assert (await final_answer(page)).startswith("Berta Lund")
     await expect(state).to_be_hidden()
 
@@ -141,7 +144,7 @@ async def test_markup_in_a_document_is_text_everywhere(
     await expect(page.locator("mark.focus")).to_contain_text("onerror")
     assert HOSTILE in (await page.locator("mark.focus").text_content() or "")
     await expect(page.locator("h1")).to_contain_text("<b>it</b>")
-    assert await page.title() == "Longfold"
+    assert (await page.title()).startswith("Who was <b>it</b>? <script>")  # as text: an element would have changed it
     assert await page.locator("main img, main script, main b").count() == 0
     await page.goto(console.url + "#ask")
     await expect(page.locator(".jobs")).to_contain_text("<script>")
@@ -185,7 +188,7 @@ async def test_everything_is_reached_by_keyboard_alone(
     await page.keyboard.press("Enter")
     await _tab_to(page, "#question")
     await page.keyboard.type("Who was the harbour master?")
-    await _tab_to(page, "button.primary")
+    await _tab_to(page, "form .actions .quiet")
     await page.keyboard.press("Enter")
     await page.locator(".plan .figures").wait_for()
     await page.keyboard.press("Enter")  # the plan puts the focus on Run
@@ -269,6 +272,28 @@ async def test_cancel_stops_a_run_and_retry_goes_on_from_there(
     await _every_chunk_was_mapped_once(page)
 
 
+async def test_documents_and_questions_are_deleted_after_a_second_press(
+    serve: ServeConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    console = await serve(reader())
+    page = await open_page(console.url)
+    await ask(page, write_story(tmp_path, {2: FACT}, paragraphs=5))
+    await final_answer(page)
+    await page.get_by_role("link", name="Ask", exact=True).click()
+    for row in (page.locator(".files"), page.locator(".jobs")):
+        delete = row.get_by_role("button", name="Delete")
+        await delete.click()
+        await delete.blur()
+        await expect(delete).to_have_text("Delete")  # whoever turns away has not deleted
+        await delete.click()
+        await row.get_by_role("button", name="Really delete?").click()
+    await expect(page.locator(".files")).to_contain_text("No documents yet")
+    await expect(page.locator(".recent")).to_contain_text("No questions yet")
+    await page.reload()
+    await expect(page.locator(".files")).to_contain_text("No documents yet")
+    await expect(page.locator(".recent")).to_contain_text("No questions yet")
+
+
 async def test_pasted_text_is_a_document_too(serve: ServeConsole, open_page: OpenPage, tmp_path: Path) -> None:
     console = await serve(reader())
     page = await open_page(console.url)
@@ -277,7 +302,7 @@ async def test_pasted_text_is_a_document_too(serve: ServeConsole, open_page: Ope
     await page.get_by_role("button", name="Use this text").click()
     await page.locator(".file input:checked").wait_for()
     await page.locator("#question").fill("Who was the harbour master?")
-    await page.get_by_role("button", name="Ask without a plan").click()
+    await page.get_by_role("button", name="Ask", exact=True).click()
     assert (await final_answer(page)).startswith("Ada Quill")
 
 

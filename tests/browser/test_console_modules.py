@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from serving.cli.show.flowchart import draw_flowchart
+from serving.flowchart import draw_flowchart
 from tests.api.rig import reader
 from tests.browser.conftest import OpenPage, ServeConsole
 
@@ -120,6 +120,7 @@ async def test_on_a_phone_the_bar_holds_its_button_and_why_the_service_is_not_re
     told = await page.evaluate(
         """() => {
             const service = document.getElementById("service");
+            service.classList.remove("ready");
             service.textContent = "No runner is alive; the last one said: it did not start: no memory. Start one.";
             const box = (element) => element.getBoundingClientRect();
             const [bar, button] = [box(document.querySelector(".top")), box(document.getElementById("key-button"))];

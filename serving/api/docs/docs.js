@@ -87,6 +87,6 @@ try {
   host.replaceChildren(el("p", {}, "The gateway does not answer."));
 }
 document.getElementById("filter").addEventListener("input", (event) => {
-  const word = event.target.value.trim().toLowerCase();
+  const word = /** @type {HTMLInputElement} */ (event.target).value.trim().toLowerCase();
   for (const node of host.querySelectorAll("details")) node.hidden = !node.dataset.words.includes(word);
 });

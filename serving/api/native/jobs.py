@@ -22,7 +22,7 @@ from serving.api.native.bodies import JobBody, ResumeBody, check_names, check_pa
 from serving.api.native.ids import bare_id, no_such_job
 from serving.api.native.objects import JobCheckpoint, JobDeleted, JobList, JobObject, job_object, job_path
 from serving.api.stream.sse import EVENT_SCHEMA, EventStream, frame
-from serving.cli.show.flowchart import draw_flowchart
+from serving.flowchart import draw_flowchart
 from serving.jobs.job import Job
 
 router = APIRouter(tags=["jobs"])

@@ -6,12 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from benchmarks.data.question_set import make_documents
-from benchmarks.report.charts import Line, draw_lines
 from benchmarks.report.longcontext import draw_longcontext, report_longcontext, seconds_for, tokens_per_s
 from benchmarks.suites.longcontext import MEASURES, WAYS
 from benchmarks.systems.byte_tokenizer import byte_tokenizer
@@ -179,16 +177,3 @@ def test_every_usual_way_can_be_measured() -> None:
 def test_a_model_without_an_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CallerError, match="real model"):
         find_bench_model("scripted", Settings(cache_dir=tmp_path), lambda _: None).place()
-
-
-def test_a_line_chart_is_svg_with_a_line_per_name_and_its_notes() -> None:
-    lines = [Line(name="a < b", points=[(8_000, 10.0), (16_000, 31.0)]), Line(name="nothing", points=[])]
-    drawn = ET.fromstring(draw_lines("title", lines, "tokens", "seconds", ["a note"]))  # noqa: S314  our own text
-    texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"title", "a < b", "a note", "10", "10K"} <= set(texts)
-    assert "nothing" not in texts
-
-
-def test_where_no_way_could_run_the_picture_has_the_reasons_and_no_axes() -> None:
-    drawn = ET.fromstring(draw_lines("title", [], "tokens", "seconds", ["no memory"]))  # noqa: S314  our own text
-    assert [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")] == ["title", "no memory"]

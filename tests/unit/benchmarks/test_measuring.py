@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.__main__ import app, change_options
-from benchmarks.fit.calibration import fit_calibration
+from benchmarks.__main__ import RESULTS, app, change_options
+from benchmarks.fit.calibration import calibration_lines, fit_calibration
 from benchmarks.fit.gate import clear_score, fit_rule, measure_rule, row_auc
 from benchmarks.harness.pairs import METRICS
 from benchmarks.harness.results import ResultsFile, find_resumable, read_results, scored, unscored_keys
@@ -23,13 +25,12 @@ from benchmarks.harness.statistics import (
     growth_exponent,
     mean_estimate,
     paired_difference,
-    spread,
-    wilson_low,
 )
 from benchmarks.harness.suite import Options
 from benchmarks.suites import SUITES
 from pipeline.errors import ReplicaUnavailable, SettingInvalid
 from pipeline.findings.confidence import Calibration, GateSettings
+from serving.models.catalogue import read_catalogue
 
 HEADER = {"suite": "gate", "model": {"name": "m"}, "settings": {"seed": 1}}
 
@@ -71,10 +72,9 @@ def test_logistic_fit_recovers_the_weights_that_made_the_data() -> None:
     assert fit_logistic(features, right) == pytest.approx([0.5, 2.0, -1.0], abs=0.2)
 
 
-def test_spread_wilson_and_growth() -> None:
-    assert spread([3.0, 1.0, 2.0]).median == 2.0
-    assert wilson_low(40, 40) == pytest.approx(0.912, abs=0.001)
+def test_growth_is_the_power_of_the_size() -> None:
     assert growth_exponent([1, 10, 100], [2, 20, 200]) == pytest.approx(1.0)
+    assert growth_exponent([1, 10, 100], [2, 200, 20_000]) == pytest.approx(2.0)
 
 
 def test_the_fitted_margin_keeps_every_stating_chunk_with_as_little_as_possible() -> None:
@@ -114,6 +114,17 @@ def test_calibration_is_fitted_on_located_findings_only() -> None:
     assert weights.gate > 0
     assert weights.support > 0
     assert fit_calibration([f | {"located": False} for f in findings], Calibration()) is None
+
+
+def test_the_shipped_calibration_is_what_its_results_give_to_the_digit() -> None:
+    header, rows = read_results(RESULTS / "ask-qwen2.5-coder-1.5b-20261122-032524.jsonl")
+    lines = calibration_lines(header, scored(rows))
+    fitted = tomllib.loads("\n".join(lines[lines.index("[calibration]") :]))["calibration"]
+    shipped = asdict(read_catalogue()["qwen2.5-coder-1.5b"].calibration)
+    for name in ("intercept", "gate", "support", "words"):
+        assert fitted[name] == shipped[name]
+    assert fitted["without_gate"] == shipped["without_gate"]
+    assert fitted["without_support"] == shipped["without_support"]
 
 
 def test_a_resumed_file_knows_what_is_measured_and_tries_again_what_failed(tmp_path: Path) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree as ET
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.data.needles import make_needle_document
 from benchmarks.data.patterns import holds, normalise
-from benchmarks.report.charts import Grid, draw_grids
 
 
 @settings(max_examples=20, deadline=None)
@@ -44,11 +41,3 @@ def test_further_needles_lie_between_the_first_and_the_end() -> None:
 def test_one_seed_gives_one_document() -> None:
     assert make_needle_document(1, 4_000, 50, 2, 0) == make_needle_document(1, 4_000, 50, 2, 0)
     assert make_needle_document(1, 4_000, 50, 2, 0).text != make_needle_document(1, 4_000, 50, 2, 1).text
-
-
-def test_the_heat_map_has_the_value_of_each_cell_and_grey_for_what_was_not_scored() -> None:
-    grid = Grid(title="a < b", columns=["8K", "16K"], rows=["0 %"], values={("8K", "0 %"): 0.25})
-    drawn = draw_grids("title", [grid], "tokens", "depth")
-    texts = [text.text for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314  our own
-    assert {"title", "a < b", "8K", "16K", "0 %", "0.25"} <= set(texts)
-    assert drawn.count("fill: #bbbbbb") == 1

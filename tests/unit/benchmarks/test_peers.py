@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from benchmarks.__main__ import app
 from benchmarks.data.items import BenchItem
 from benchmarks.data.question_set import make_documents
 from benchmarks.data.score import score_prose
-from benchmarks.report.charts import Bar, BarPanel, draw_bars
-from benchmarks.suites.peers import SUITE, WAYS
+from benchmarks.suites.peers import SUITE
 from benchmarks.systems.model import byte_tokenizer
 from benchmarks.systems.peers import OUTPUT_TOKENS, Peers, add_up_jobs
 from pipeline.errors import SettingInvalid, UnknownName
@@ -172,30 +170,6 @@ def test_the_picture_has_a_bar_for_each_way() -> None:
     drawn = SUITE.picture(HEADER, [row("mapreduce", 0), row("langgraph", 0)], [])
     assert drawn.count(">mapreduce<") == drawn.count(">langgraph<") == 2
     assert "10.0 s" in drawn
-
-
-def test_the_same_bars_give_the_same_file_and_every_text_is_in_it() -> None:
-    bars = [Bar(label="<a> $b_1$", value=1.0, high=4.0, note="1 s"), Bar(label="c", value=2.0, note="2 s")]
-    drawn = draw_bars("t", [BarPanel(title="p", bars=bars), BarPanel(title="none", bars=[])])
-    assert drawn == draw_bars("t", [BarPanel(title="p", bars=bars), BarPanel(title="none", bars=[])])
-    for text in ("&lt;a&gt; $b_1$", "1 s", "c", "2 s", "p", "none", "t"):
-        assert f">{text}</text>" in drawn
-
-
-@pytest.mark.parametrize("name", ["peers", "load"])
-def test_the_suites_measure_report_and_resume_over_http(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("langgraph")
-    monkeypatch.setenv("LONGFOLD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    command = ["run", name, "--quick", "--model", "scripted", "--out", str(tmp_path), "--set", "prompts=2"]
-    first = CliRunner().invoke(app, command)
-    assert first.exit_code == 0, first.output
-    summary = json.loads(first.stdout.strip().splitlines()[-1])
-    assert (summary["measured"], summary["unscored"]) == (2 * len(WAYS) if name == "peers" else 3, 0)
-    again = CliRunner().invoke(app, [*command, "--resume"])
-    assert json.loads(again.stdout.strip().splitlines()[-1]) == summary
 
 
 def test_an_unknown_way_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pipeline.errors import InternalError
 from pipeline.llm.scripted import seeded_script
 from pipeline.run.request import Request
 from pipeline.strategies import STRATEGIES
-from serving.cli.show.flowchart import draw_flowchart
+from serving.flowchart import draw_flowchart
 from tests.factories import fact_document, make_resources
 from tests.unit.cli.command_stage import Stage
 
