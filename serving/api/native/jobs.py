@@ -179,6 +179,7 @@ async def get_result(job: FoundJob) -> Response:
 
 @router.get(
     "/v1/jobs/{job_id}/events",
+    status_code=200,
     response_class=EventStream,
     responses={200: {"content": {"text/event-stream": {"schema": EVENT_SCHEMA, "example": _EXAMPLE_EVENTS}}}},
 )

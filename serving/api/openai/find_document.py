@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from serving.api.split_prompt import is_request, split_marked, split_written
+from serving.api.openai.split_prompt import is_request, split_marked, split_written
 
 QUESTION_TOKENS = 1000
 """N of rule (c): a page of text. A question is shorter, a document worth splitting longer."""

@@ -80,7 +80,7 @@ async def ask_fake(chunks: list[str], reply: Callable[[str], str]) -> tuple[str,
 
     def complete(prompt: Any) -> Any:
         asked.append(str(prompt))
-        return type("MessagePart", (), {"content": reply(str(prompt))})()
+        return type("Said", (), {"content": reply(str(prompt))})()
 
     model: Any = RunnableLambda(complete)
     answer = await ask_recipe(model, chunks, "How many?", lambda text: len(text.split()), max_concurrency=4)

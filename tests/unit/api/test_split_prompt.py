@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.api.split_prompt import SplitPrompt, is_request, split_marked, split_written
+from serving.api.openai.split_prompt import SplitPrompt, is_request, split_marked, split_written
 
 QUESTION = "Which colour is the door?"
 BOOK = "The house stood on a hill.\n\nThe door was green.\n\n" * 50
