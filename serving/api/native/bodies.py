@@ -23,8 +23,8 @@ def _as_integer(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_as_integer)]
-"""To JSON, 5.0 is an integer."""
+AS_INTEGER = BeforeValidator(_as_integer)
+"""To JSON, 5.0 is an integer. It stands behind the limits, or they are missing in the description."""
 
 _NOT_BLANK = r"\S"
 
@@ -43,9 +43,9 @@ class Strict(BaseModel):
 class JobOptions(Strict):
     """How to go about it; what is left out, the model's catalogue entry says."""
 
-    chunk_tokens: Annotated[Integer, Field(ge=SMALLEST_CHUNK_TOKENS, le=1_000_000)] | None = None
+    chunk_tokens: Annotated[int, Field(ge=SMALLEST_CHUNK_TOKENS, le=1_000_000), AS_INTEGER] | None = None
     """Size of a chunk in the model's tokens."""
-    gather_tokens: Annotated[Integer, Field(ge=0, le=100_000)] = 0
+    gather_tokens: Annotated[int, Field(ge=0, le=100_000), AS_INTEGER] = 0
     """Tokens of neighbouring text, and the headings above, that are shown beside each chunk."""
     use_gate: bool = True
     """Ask first, with one token, which chunks are worth reading closely."""
@@ -53,7 +53,7 @@ class JobOptions(Strict):
     """Ask of each finding's evidence whether it states the answer."""
     settle_conflicts: bool = True
     """Compare findings that contradict each other two by two, instead of weighing all in one call."""
-    reread_rounds: Annotated[Integer, Field(ge=0, le=2)] = 0
+    reread_rounds: Annotated[int, Field(ge=0, le=2), AS_INTEGER] = 0
     """Of `mapreduce`: how often the model may name parts to read again where its answer is doubtful."""
     copy_quotes: bool = False
     """The model copies quotes instead of naming sentences."""
@@ -70,8 +70,8 @@ class JobOptions(Strict):
 class JobLimits(Strict):
     """Where reading stops; the answer is then made from what is known."""
 
-    calls: Annotated[Integer, Field(ge=1, le=10**9)] | None = None
-    tokens: Annotated[Integer, Field(ge=1, le=10**12)] | None = None
+    calls: Annotated[int, Field(ge=1, le=10**9), AS_INTEGER] | None = None
+    tokens: Annotated[int, Field(ge=1, le=10**12), AS_INTEGER] | None = None
     """Prompt and output tokens of all calls."""
     wall_time_s: Annotated[float, Field(gt=0, le=10**7)] | None = None
 

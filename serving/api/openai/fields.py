@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.llm.model import Sampling
 from serving.api.errors import ApiError, not_json
-from serving.api.native.bodies import Integer, Metadata, RunFields
+from serving.api.native.bodies import AS_INTEGER, Metadata, RunFields
 
 _COMMON_HINTS = {
     "user", "safety_identifier", "service_tier", "parallel_tool_calls",
@@ -134,14 +134,14 @@ class SamplingBody(OpenEdge):
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: Annotated[Integer, Field(ge=-1, le=2**31 - 1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1), AS_INTEGER] | None = None
     """0 and -1 both ask for nothing."""
     min_p: float | None = Field(default=None, ge=0, le=1)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, ge=0.1, le=10)
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
-    seed: Annotated[Integer, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1), AS_INTEGER] | None = None
 
     def sampling(self) -> dict[str, Any]:
         """The fields of `pipeline.llm.model.Sampling` that were given, those that ask for nothing left out.
@@ -210,8 +210,8 @@ class ChatBody(SamplingBody):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: ChatFormat | None = None
-    max_tokens: Annotated[Integer, Field(ge=1, le=_MAX_INTEGER)] | None = None
-    max_completion_tokens: Annotated[Integer, Field(ge=1, le=_MAX_INTEGER)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=_MAX_INTEGER), AS_INTEGER] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=_MAX_INTEGER), AS_INTEGER] | None = None
     metadata: Metadata | None = None
     longfold: Extension | None = None
 
@@ -270,7 +270,7 @@ class ResponseBody(SamplingBody):
     stream_options: StreamOptions | None = None
     store: bool | None = None
     text: TextOptions | None = None
-    max_output_tokens: Annotated[Integer, Field(ge=1, le=_MAX_INTEGER)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, le=_MAX_INTEGER), AS_INTEGER] | None = None
     metadata: Metadata | None = None
     longfold: Extension | None = None
 

@@ -34,3 +34,14 @@ def test_a_body_reaches_the_pipeline_as_it_was_said() -> None:
     assert (asked.question, asked.task, asked.choices) == ("Which?", "multiple_choice", ("red", "blue"))
     assert (asked.chunk_tokens, asked.use_gate, asked.best_first) == (600, False, True)
     assert (asked.limits.calls, asked.limits.tokens, asked.limits.wall_time_s) == (3, None, 2.5)
+
+
+def test_the_description_has_the_limits_of_numbers() -> None:
+    described = JobBody.model_json_schema()["$defs"]
+    tokens, gather = (
+        described["JobLimits"]["properties"]["tokens"],
+        described["JobOptions"]["properties"]["gather_tokens"],
+    )
+    assert tokens["anyOf"][0]["minimum"] == 1
+    assert (gather["minimum"], gather["maximum"]) == (0, 100_000)
+    assert described["JobOptions"]["properties"]["chunk_tokens"]["anyOf"][0]["minimum"] == 512
