@@ -100,9 +100,12 @@ def read_response(body: ResponseBody) -> ParsedRequest:
     background, store = bool(body.background), body.store is not False
     if background and not store:
         raise ApiError(400, "A background response is kept until it is fetched: store cannot be false.", param="store")
+    parts = tuple(_response_parts(body))
+    if not parts:  # an empty list, or nothing but what a model thought before
+        raise ApiError(400, "There is nothing to answer; send at least one message.", "empty_input", "input")
     return ParsedRequest(
         model=body.model,
-        parts=tuple(_response_parts(body)),
+        parts=parts,
         longfold=body.longfold or Extension(),
         sampling=_sampling(body, max_tokens, body.text.format if body.text else None),
         sampling_params=(*max_tokens, *_given(body)),
@@ -149,7 +152,7 @@ def _chat_parts(messages: Sequence[ChatMessage]) -> Iterator[MessagePart]:
         param = f"messages[{index}]"
         if (message.model_extra or {}).get("tool_calls"):
             raise unsupported(f"{param}.tool_calls")
-        if message.content is None or isinstance(message.content, str):
+        if not message.content or isinstance(message.content, str):
             yield MessagePart(role=message.role, message=index, text=message.content or "", param=f"{param}.content")
             continue
         for place, part in enumerate(message.content):
@@ -181,8 +184,8 @@ def _response_parts(body: ResponseBody) -> Iterator[MessagePart]:
 def _item_parts(item: InputItem, index: int, param: str) -> Iterator[MessagePart]:
     if item.role is None or item.content is None:
         raise _missing(f"{param}.{'role' if item.role is None else 'content'}")
-    if isinstance(item.content, str):
-        yield MessagePart(role=item.role, message=index, text=item.content, param=f"{param}.content")
+    if not item.content or isinstance(item.content, str):
+        yield MessagePart(role=item.role, message=index, text=item.content or "", param=f"{param}.content")
         return
     for place, part in enumerate(item.content):
         yield _response_part(item.role, index, part, f"{param}.content[{place}]")

@@ -127,6 +127,13 @@ def test_parts_of_other_kinds_and_roles_are_refused_with_their_place() -> None:
     assert refused(response, input=[{"type": "message", "content": "x"}])[0] == "input[0].role"
 
 
+def test_a_request_without_a_message_is_refused_and_an_empty_message_is_one() -> None:
+    for nothing in ([], [{"type": "reasoning", "id": "rs_1", "summary": []}]):
+        assert refused(response, input=nothing) == ("input", "empty_input")
+    assert [part.text for part in response(input=[{"role": "user", "content": []}]).parts] == [""]
+    assert [part.text for part in chat(messages=[{"role": "user", "content": []}]).parts] == [""]
+
+
 def test_what_a_model_thought_before_is_not_read() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
     parsed = response(input=[thought, {"role": "user", "content": "Hello"}])
