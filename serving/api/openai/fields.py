@@ -53,6 +53,8 @@ RESPONSES_DEFAULTS: Mapping[str, Sequence[Any]] = {
     "top_logprobs": [0],
 }
 
+_MAX_SEED = 9 * 10**18
+"""Of 64 bits, and of those that the description, which writes limits as floating-point numbers, can tell exactly."""
 _MAX_INTEGER = 2**53 - 1
 """Beyond it JavaScript's numbers have gaps."""
 _NEUTRAL: Mapping[str, Any] = {sampling.name: sampling.default for sampling in fields(Sampling)}
@@ -141,7 +143,7 @@ class SamplingBody(OpenEdge):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, ge=0.1, le=10)
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1), AS_INTEGER] | None = None
+    seed: Annotated[int, Field(ge=-_MAX_SEED, le=_MAX_SEED), AS_INTEGER] | None = None
 
     def sampling(self) -> dict[str, Any]:
         """The fields of `pipeline.llm.model.Sampling` that were given, those that ask for nothing left out.

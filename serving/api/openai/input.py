@@ -152,10 +152,11 @@ def _chat_parts(messages: Sequence[ChatMessage]) -> Iterator[MessagePart]:
         param = f"messages[{index}]"
         if (message.model_extra or {}).get("tool_calls"):
             raise unsupported(f"{param}.tool_calls")
-        if not message.content or isinstance(message.content, str):
-            yield MessagePart(role=message.role, message=index, text=message.content or "", param=f"{param}.content")
+        content = message.content or ""
+        if isinstance(content, str):
+            yield MessagePart(role=message.role, message=index, text=content, param=f"{param}.content")
             continue
-        for place, part in enumerate(message.content):
+        for place, part in enumerate(content):
             yield _chat_part(message.role, index, part, f"{param}.content[{place}]")
 
 
@@ -184,10 +185,11 @@ def _response_parts(body: ResponseBody) -> Iterator[MessagePart]:
 def _item_parts(item: InputItem, index: int, param: str) -> Iterator[MessagePart]:
     if item.role is None or item.content is None:
         raise _missing(f"{param}.{'role' if item.role is None else 'content'}")
-    if not item.content or isinstance(item.content, str):
-        yield MessagePart(role=item.role, message=index, text=item.content or "", param=f"{param}.content")
+    content = item.content or ""
+    if isinstance(content, str):
+        yield MessagePart(role=item.role, message=index, text=content, param=f"{param}.content")
         return
-    for place, part in enumerate(item.content):
+    for place, part in enumerate(content):
         yield _response_part(item.role, index, part, f"{param}.content[{place}]")
 
 
