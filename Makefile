@@ -26,6 +26,7 @@ check: lint types ## what should pass before every commit: lint, types and the u
 lint: install
 	@$(bin)/ruff check .
 	@$(bin)/ruff format --check .
+	@$(bin)/lint-imports --no-logo
 	@$(MAKE) --silent --no-print-directory $(tsc)
 	@$(tsc) --project tests/browser
 

@@ -6,7 +6,6 @@ or named by address, if that serves the same model, and else starts one of its o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -18,13 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import ask as front_door
-from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
-from pipeline.errors import SettingInvalid
 from pipeline.findings.answer import Answer
 from pipeline.llm.budget import TokenBudget
-from pipeline.llm.model import Call, Outcome
+from pipeline.llm.model import Call, Dispatcher, Outcome
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.checkpoints import StepOptions
 from pipeline.run.events import Event, Warned
@@ -33,6 +30,7 @@ from pipeline.run.request import Request
 from pipeline.run.state import RunState
 from pipeline.run.strategy import Resources
 from serving.cluster import daemon
+from serving.cluster.daemon import cluster_folder
 from serving.machine import machine_name
 from serving.models.catalogue import default_model, read_catalogue
 from serving.models.profile import ModelProfile, load_profile
@@ -41,7 +39,6 @@ from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second
     from serving.cluster.ray_cluster import Cluster
-    from serving.replicas.placement import Placement
 
 Report = Callable[[str], None]
 
@@ -177,29 +174,6 @@ def describe_model(settings: Settings, model: OpenModel) -> str:
     return f"Model: {model.profile.name}{about}{hint}\nServed in {model.profile.dtype}."
 
 
-def place_model(settings: Settings, profile: ModelProfile) -> Placement:
-    """How this machine serves the model."""
-    from serving.replicas.placement import place_vllm
-
-    room_gib = settings.kv_cache_gib
-    return place_vllm(
-        profile,
-        replicas=settings.replicas,
-        tensor_parallel=settings.tensor_parallel,
-        kv_cache_bytes=int(room_gib * 2**30) if room_gib else None,
-    )
-
-
-def cluster_folder(settings: Settings) -> Path:
-    """Where `longfold up` keeps its cluster's record: one per user and cache folder, its path short for sockets."""
-    name = hashlib.sha256(str(settings.cache_dir.absolute()).encode()).hexdigest()[:8]
-    folder = Path(tempfile.gettempdir()) / f"longfold-{os.getuid()}-{name}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise SettingInvalid(f"{folder} belongs to someone else; set TMPDIR to a folder of your own.")
-    return folder
-
-
 @contextmanager
 def open_journal(settings: Settings) -> Iterator[Journal]:
     """The calls and runs that this machine's commands keep."""
@@ -220,6 +194,7 @@ def _reach_cluster(settings: Settings, profile: ModelProfile, report: Report) ->
             running.stop()
         return
     from serving.cluster import ray_cluster as cluster
+    from serving.replicas.placement import place_model
 
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
         placement = place_model(settings, profile)

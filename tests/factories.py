@@ -9,13 +9,12 @@ from functools import cache
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.documents.document import Document, Span
 from pipeline.findings.confidence import Calibration, GateSettings
 from pipeline.findings.finding import Alignment, Evidence, Finding
 from pipeline.llm.budget import TokenBudget
-from pipeline.llm.model import Call, EncodedPrompt, Sampling, Stage
+from pipeline.llm.model import Call, Dispatcher, EncodedPrompt, Sampling, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.mapreduce.collapse import Collapse

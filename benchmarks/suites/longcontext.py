@@ -37,7 +37,7 @@ from pipeline.run.request import Request
 from pipeline.run.strategy import Resources
 from serving.models.profile import ModelProfile
 from serving.replicas.kv_cache import fit_kv_cache
-from serving.session import place_model
+from serving.replicas.placement import place_model
 
 WAYS = ("native", "longfold", "lean")
 WARM_SHARE = 1.5

@@ -33,9 +33,9 @@ from benchmarks.report.scale import TAIL_SHARE, draw_scale, report_scale
 from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
 from pipeline.ask import ask
 from pipeline.chunks.split import encode_sentences, split_document
-from pipeline.dispatch import Dispatcher
 from pipeline.documents.document import Document
 from pipeline.errors import CallerError
+from pipeline.llm.model import Dispatcher
 from pipeline.llm.scripted import seeded_script
 from pipeline.run.request import Request
 from pipeline.run.strategy import Resources

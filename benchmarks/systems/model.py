@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.systems.byte_tokenizer import byte_tokenizer
 from benchmarks.systems.random_model import RANDOM, make_random_model, with_random_weights
-from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.errors import CallerError
 from pipeline.findings.confidence import Calibration, GateSettings
 from pipeline.llm.budget import TokenBudget
+from pipeline.llm.model import Dispatcher
 from pipeline.llm.scripted import ScriptedModel, seeded_script
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.strategy import Resources
-from serving.session import OpenModel, bring_model, open_session, place_model
+from serving.replicas.placement import place_model
+from serving.session import OpenModel, bring_model, open_session
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second

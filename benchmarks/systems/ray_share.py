@@ -18,10 +18,9 @@ from typing import Any
 
 from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
 from benchmarks.systems.simulated_replicas import RayShare, SimulatedDispatcher, SimulatedReplicas
-from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
 from pipeline.errors import InternalError
-from pipeline.llm.model import Call, CallFailed, EncodedPrompt, Sampling, Stage
+from pipeline.llm.model import Call, CallFailed, Dispatcher, EncodedPrompt, Sampling, Stage
 from pipeline.llm.scripted import seeded_script
 from serving.session import Report
 from serving.settings import Settings

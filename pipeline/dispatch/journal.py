@@ -20,9 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pipeline.dispatch import Dispatcher
 from pipeline.errors import OutOfDisk
-from pipeline.llm.model import Call, Completion, Outcome, Usage
+from pipeline.llm.model import Call, Completion, Dispatcher, Outcome, Usage
 from pipeline.write_turn import WriteTurn
 
 _LOG = logging.getLogger(__name__)

@@ -11,9 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from pipeline.dispatch import Dispatcher
 from pipeline.errors import MalformedOutput
-from pipeline.llm.model import Call, CallFailed, Completion, Outcome
+from pipeline.llm.model import Call, CallFailed, Completion, Dispatcher, Outcome
 
 Read = TypeVar("Read")
 

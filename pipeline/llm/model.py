@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -164,5 +164,18 @@ class Model(Protocol):
         """Return the completion, or raise a `LongfoldError` whose `retryable` says whether to try again.
 
         Cancelling the awaiting task aborts the generation.
+        """
+        ...
+
+
+class Dispatcher(Protocol):
+    """Outcome i belongs to call i, in order, yielded as soon as it and all before it are known."""
+
+    def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
+        """Send `calls` in their order and yield one outcome per call, in the same order.
+
+        `calls` may be lazy; it is read only as far ahead as there is room to send. Several `complete` may run at
+        once. A call that keeps failing is yielded as `CallFailed`; nothing else is raised for it. Closing the
+        iterator early, or cancelling the task that reads it, aborts the calls that are still running.
         """
         ...

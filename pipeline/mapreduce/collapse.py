@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.dispatch import Dispatcher
 from pipeline.errors import CollapseStalled, ContextTooSmall
 from pipeline.findings.evidence import MOST_EVIDENCE, merge_evidence
 from pipeline.findings.finding import Finding
 from pipeline.findings.render import RENDERED_TOKENS, join_rendered, render_finding
 from pipeline.llm.complete import complete_one
-from pipeline.llm.model import Call, CallFailed, Sampling, Stage
+from pipeline.llm.model import Call, CallFailed, Dispatcher, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import CONFIDENCE, TEXT, number_list, object_schema, parse_fields
 from pipeline.run.events import Collapsed

@@ -6,8 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-from pipeline.dispatch import Dispatcher
-from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Completion, Outcome, Stage, Usage
+from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Completion, Dispatcher, Outcome, Stage, Usage
 from pipeline.run.events import CallEnded, Event
 from pipeline.run.request import Limits
 

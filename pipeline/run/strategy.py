@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pipeline.dispatch import Dispatcher
 from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
 from pipeline.findings.confidence import Calibration, GateSettings
 from pipeline.llm.budget import TokenBudget
+from pipeline.llm.model import Dispatcher
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.checkpoints import StepOptions
 from pipeline.run.events import Event

@@ -12,6 +12,7 @@ from importlib import metadata
 
 from fastapi import APIRouter, FastAPI
 
+from serving.api.clients import ClientTracker
 from serving.api.errors import install_error_handlers
 from serving.api.gateway import Gateway
 from serving.api.middleware import RequestLog
@@ -22,7 +23,6 @@ from serving.api.ops import health, metrics, usage
 from serving.api.ops.health import RunnerWatch
 from serving.api.ops.metrics import HttpMetrics
 from serving.api.pages import serve_pages
-from serving.api.stream.clients import ClientTracker
 from serving.jobs.retention import prune_store
 
 ROUTERS: tuple[APIRouter, ...] = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from serving.jobs.supervisor import Supervisor
     from serving.session import OpenModel, SpeedBook
     from serving.settings import Settings
-    from serving.storage.files import FileStore
+    from serving.storage.files import FileStore, StoredFile
     from serving.storage.keys import ApiKey, KeyStore
 
 ALL_SCOPES = frozenset({"infer", "files", "admin"})
@@ -72,3 +72,11 @@ def get_gateway(request: Request) -> Gateway:
 
 
 CurrentGateway = Annotated[Gateway, Depends(get_gateway)]
+
+
+async def find_file(gateway: Gateway, principal: Principal, file_id: str, param: str = "file_id") -> StoredFile:
+    """Raise ApiError 404 for an id that does not exist or belongs to someone else."""
+    stored = await gateway.files.find(file_id, principal.owner)
+    if stored is None:
+        raise ApiError(404, f"There is no file {file_id[:64]!r}.", "file_not_found", param)
+    return stored

@@ -14,11 +14,13 @@ from pipeline.errors import CallerError, LongfoldError
 from pipeline.text import duration
 from serving.cli.show.live import make_display
 from serving.cluster import daemon, ownership
+from serving.cluster.daemon import cluster_folder
 from serving.models.catalogue import default_model
 from serving.models.check import check_model
 from serving.models.check_result import CheckResult, Status, bad, ok
 from serving.models.pull import find_model, list_models, pull_model
-from serving.session import OpenModel, bring_model, cluster_folder, describe_model, open_session, place_model
+from serving.replicas.placement import place_model
+from serving.session import OpenModel, bring_model, describe_model, open_session
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pipeline.dispatch.retry import error_class
 from pipeline.errors import LongfoldError, ReplicaUnavailable, SettingInvalid
 from serving.cluster.processes import MARK, end_processes
+from serving.settings import Settings
 
 if TYPE_CHECKING:
     from serving.cluster.ray_cluster import Auth, Cluster, ReplicaStatus, Report
@@ -263,3 +266,13 @@ def _lock_file(folder: Path) -> Path:
 
 def _progress_file(folder: Path) -> Path:
     return folder / "progress.jsonl"
+
+
+def cluster_folder(settings: Settings) -> Path:
+    """Where `longfold up` keeps its cluster's record: one per user and cache folder, its path short for sockets."""
+    name = hashlib.sha256(str(settings.cache_dir.absolute()).encode()).hexdigest()[:8]
+    folder = Path(tempfile.gettempdir()) / f"longfold-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise SettingInvalid(f"{folder} belongs to someone else; set TMPDIR to a folder of your own.")
+    return folder

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import psutil  # type: ignore[import-untyped]
 
 from serving.cluster import daemon
+from serving.cluster.daemon import cluster_folder
 from serving.models.profile import ModelProfile
-from serving.session import cluster_folder, place_model
+from serving.replicas.placement import place_model
 from serving.settings import Settings
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 
-from pipeline.dispatch import Dispatcher
-from pipeline.llm.model import Call, CallFailed, Outcome, Sampling, Stage
+from pipeline.llm.model import Call, CallFailed, Dispatcher, Outcome, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.tokenizer import Tokenizer
 

@@ -11,6 +11,7 @@ from serving.machine import cpu_count, free_memory_bytes, gpus, tcmalloc_path
 from serving.models.profile import ModelProfile
 from serving.replicas.engine import EngineSpec
 from serving.replicas.kv_cache import fit_kv_cache
+from serving.settings import Settings
 
 SOURCE_ROOT = str(Path(pipeline.__file__).parents[1])
 CPU_STEP_TOKENS = 512
@@ -107,3 +108,14 @@ def cpu_environment() -> dict[str, str]:
     if (tcmalloc := tcmalloc_path()) is not None:
         return environment | {"LD_PRELOAD": str(tcmalloc)}
     return environment | {"GLIBC_TUNABLES": GLIBC_KEEPS_MEMORY}
+
+
+def place_model(settings: Settings, profile: ModelProfile) -> Placement:
+    """How this machine serves the model."""
+    room_gib = settings.kv_cache_gib
+    return place_vllm(
+        profile,
+        replicas=settings.replicas,
+        tensor_parallel=settings.tensor_parallel,
+        kv_cache_bytes=int(room_gib * 2**30) if room_gib else None,
+    )

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.llm.scripted import ScriptedModel
+from serving.api import clients
 from serving.api.app import begin_stop, create_app
 from serving.api.gateway import Gateway
 from serving.api.http_server import make_server
-from serving.api.stream import clients
 from serving.cli.serve import listen, open_gateway, serve
 from serving.jobs.job import Lane
 from serving.session import OpenModel

@@ -14,8 +14,8 @@ from pipeline.errors import ReplicaUnavailable
 from pipeline.llm.model import Call
 from pipeline.llm.scripted import Reply
 from pipeline.strategies import STRATEGIES
+from serving.api import clients
 from serving.api.openai import chat
-from serving.api.stream import clients
 from serving.session import SpeedBook
 from tests.api.openai_rig import BOOK, FACT, GREETING, QUESTION, Service, about_file, service
 

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from serving.api.stream import clients
+from serving.api import clients
 from tests.api.openai_rig import BOOK, FACT, GREETING, Service, about_file, input_about_file, service
 
 __all__ = ["service"]

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 from pipeline.ask import ask
-from pipeline.dispatch import Dispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.findings.answer import Answer
+from pipeline.llm.model import Dispatcher
 from pipeline.run.request import Request
 from serving.cluster import ray_cluster
 from tests.factories import fact_document, make_resources

@@ -17,9 +17,9 @@ from pipeline.errors import EmptyDocument
 from serving.api.auth import require
 from serving.api.errors import ApiError
 from serving.api.gateway import CurrentGateway, Gateway, Principal
+from serving.api.ids import bare_id, no_such_job
 from serving.api.native import submit
 from serving.api.native.bodies import JobBody, ResumeBody, check_names, check_pause, job_request
-from serving.api.native.ids import bare_id, no_such_job
 from serving.api.native.objects import JobCheckpoint, JobDeleted, JobList, JobObject, job_object, job_path
 from serving.api.stream.sse import EVENT_SCHEMA, EventStream, frame
 from serving.flowchart import draw_flowchart

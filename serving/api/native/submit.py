@@ -13,8 +13,7 @@ from fastapi import Request
 from pipeline.documents.document import Document
 from pipeline.errors import CallerError, QuestionTooLong
 from serving.api.errors import ApiError, from_longfold
-from serving.api.gateway import Gateway, Principal
-from serving.api.openai.files import find_file
+from serving.api.gateway import Gateway, Principal, find_file
 from serving.estimate import Estimate, estimate
 from serving.jobs.job import Job, JobRequest, Lane, NewJob
 from serving.jobs.work import pipeline_request

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from serving.api.errors import ApiError
 from serving.api.gateway import CurrentGateway
+from serving.api.native.citations import cite
 from serving.api.native.jobs import FoundJob, refuse_ended
 from serving.api.native.objects import JobDocument, place_documents
 from serving.api.native.tree import JobTree, job_tree
-from serving.api.openai.citations import cite
 from serving.jobs.events import RecordedRun
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])

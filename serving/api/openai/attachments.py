@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from pipeline.errors import LongfoldError
 from serving.api.errors import ApiError, from_longfold
-from serving.api.gateway import Gateway, Principal
+from serving.api.gateway import Gateway, Principal, find_file
 from serving.api.openai.fields import GivenFile
-from serving.api.openai.files import find_file
 from serving.api.openai.find_document import DocumentQuestion
 from serving.api.openai.input import MessagePart
 from serving.storage.document_ref import DocumentRef

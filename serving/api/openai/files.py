@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from serving.api.auth import require
 from serving.api.errors import ApiError
-from serving.api.gateway import CurrentGateway, Gateway, Principal
+from serving.api.gateway import CurrentGateway, Principal, find_file
 from serving.api.openai.multipart import Upload, read_upload
 from serving.storage.files import StoredFile
 
@@ -174,14 +174,6 @@ async def get_content(file_id: str, gateway: CurrentGateway, principal: FileUser
     stored = await find_file(gateway, principal, file_id)
     path = gateway.files.open_bytes(stored)
     return FileResponse(path, media_type="application/octet-stream", filename=stored.name)
-
-
-async def find_file(gateway: Gateway, principal: Principal, file_id: str, param: str = "file_id") -> StoredFile:
-    """Raise ApiError 404 for an id that does not exist or belongs to someone else."""
-    stored = await gateway.files.find(file_id, principal.owner)
-    if stored is None:
-        raise ApiError(404, f"There is no file {file_id[:64]!r}.", "file_not_found", param)
-    return stored
 
 
 def file_object(stored: StoredFile) -> FileObject:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.tasks import task_for
 from serving.api.errors import from_record
-from serving.api.native.ids import PREFIX
+from serving.api.ids import PREFIX
 from serving.jobs.events import progress_text
 from serving.jobs.job import Job, JobRequest, JobState
 

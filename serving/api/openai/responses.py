@@ -11,17 +11,17 @@ from fastapi.responses import JSONResponse
 
 from pipeline.errors import LongfoldError
 from serving.api.auth import require
+from serving.api.clients import ClientTracker, get_client_tracker
 from serving.api.errors import ApiError
 from serving.api.gateway import CurrentGateway, Gateway, Principal
-from serving.api.native.ids import PREFIX, bare_id
+from serving.api.ids import PREFIX, bare_id
 from serving.api.native.submit import read_repetition
 from serving.api.openai.fields import RESPONSE_FIELDS, ResponseBody, body_schema, parse_body
+from serving.api.openai.follow import cancel_and_wait, error_data, find_again, follow, load_result, wait_for_end
 from serving.api.openai.input import read_response
 from serving.api.openai.output import response_object
 from serving.api.openai.response_events import ResponseEvents
 from serving.api.openai.submit import Admission
-from serving.api.stream.clients import ClientTracker, get_client_tracker
-from serving.api.stream.follow import cancel_and_wait, error_data, find_again, follow, load_result, wait_for_end
 from serving.api.stream.sse import KEEP_ALIVE_S, MAY_STREAM, EventStream, frame
 from serving.jobs.job import Job, JobState
 

@@ -10,12 +10,12 @@ from typing import Any
 from starlette.types import Message
 
 from pipeline.errors import LongfoldError
+from serving.api.clients import ClientTracker
 from serving.api.errors import ApiError, from_longfold, from_record
 from serving.api.gateway import Gateway
-from serving.api.native.ids import PREFIX, no_such_job
-from serving.api.openai.citations import cite
+from serving.api.ids import PREFIX, no_such_job
+from serving.api.native.citations import cite
 from serving.api.openai.output import ChatResult, answer_text, chat_result
-from serving.api.stream.clients import ClientTracker
 from serving.api.stream.sse import until_stopping
 from serving.jobs.job import TERMINAL, EventRecord, Job, JobState
 
