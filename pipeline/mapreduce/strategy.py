@@ -4,7 +4,7 @@
                                   ─collapse─▶ findings that fit ─reduce─▶ answer with evidence
 
 Departs from the paper in: a relevance gate before the map, evidence by pointer, a support check, confidence
-calibrated from log-probabilities, and no barrier between the stages (docs/architecture.md says why, docs/experiments.md
+calibrated from log-probabilities, and no barrier between the stages (docs/decisions/ says why, docs/experiments.md
 what it is worth).
 """
 
