@@ -131,8 +131,10 @@ def split_summary(summary: Summary, job: SummaryCollapse) -> list[Summary]:
 
 def trim(summaries: Sequence[Summary], room_tokens: int, label_tokens: int) -> list[Summary]:
     """Shorten all by the same share until they fit; evenly chosen ones where a share would say nothing."""
-    most = max(1, room_tokens // (label_tokens + _FEWEST_TRIMMED_TOKENS))
     kept = list(summaries)
+    if sum(len(summary.token_ids) + label_tokens for summary in kept) <= room_tokens:
+        return kept
+    most = max(1, room_tokens // (label_tokens + _FEWEST_TRIMMED_TOKENS))
     if len(kept) > most:
         kept = [kept[place * len(kept) // most] for place in range(most)]
     total = sum(len(summary.token_ids) for summary in kept)

@@ -101,7 +101,7 @@ async def test_neither_the_secret_nor_its_bare_hash_is_stored(
     keys: KeyStore, database: Database, tmp_path: Path
 ) -> None:
     _, secret = await keys.create(name="a")
-    tail = secret.rpartition("_")[2]
+    tail = secret.split("_", 2)[2]  # it may hold underscores itself
     async with database.read() as connection:
         [row] = (await connection.execute(text("SELECT * FROM api_keys"))).all()
     stored = repr(tuple(row)).encode() + b"".join(bytes(v) for v in row if isinstance(v, bytes | memoryview))

@@ -6,7 +6,7 @@ from array import array
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.documents.document import Span
@@ -46,6 +46,7 @@ def summary(tokens: int, index: int) -> Summary:
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=60), st.integers(60, 2000))
+@example([1, 1, 1], 60)
 def test_trimmed_summaries_fit_and_say_that_they_were_trimmed(sizes: list[int], room: int) -> None:
     summaries = [summary(tokens, index) for index, tokens in enumerate(sizes)]
     kept = trim(summaries, room, label_tokens=5)
