@@ -316,6 +316,8 @@ async def test_a_start_that_failed_leaves_its_reason_and_one_that_was_interrupte
 async def test_a_full_disk_is_named_before_the_runner_that_cannot_write(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rig.app.state.runners = watch = RunnerWatch(rig.store)
+    await watch.look()
     used = shutil.disk_usage(rig.folder)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: used._replace(free=RESERVE_BYTES - 1))
     answer = await rig.client.get("/readyz")
