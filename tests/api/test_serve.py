@@ -99,7 +99,8 @@ async def test_a_runner_that_dies_is_started_again_while_the_gateway_answers(sta
     await until(lambda: len(noted_calls(serve.folder)) > 3)
     [runner] = runner_pids(serve.folder)
     os.kill(runner, signal.SIGKILL)
-    assert get_job(serve.url, job_id)["state"] == "running"
+    # Its lease is released as soon as the parent has seen it die: the job is then queued for the next runner.
+    assert get_job(serve.url, job_id)["state"] in {"running", "queued"}
     await asyncio.to_thread(wait_for, serve.url, job_id, "completed")
     assert len(runner_pids(serve.folder)) == 2
     assert serve.end() == 0
