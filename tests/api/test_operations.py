@@ -357,9 +357,13 @@ async def test_a_runner_of_our_own_that_hangs_is_told_of_at_once_and_another_one
 
 
 async def test_not_ready_without_its_database(rig: Rig) -> None:
-    with sqlite3.connect(rig.folder / "state" / "longfold.sqlite", timeout=30) as connection:
-        connection.execute("BEGIN IMMEDIATE")  # it may have to wait for the gateway
-        connection.execute("ALTER TABLE runners RENAME TO gone")
+    def lose_a_table() -> None:
+        with sqlite3.connect(rig.folder / "state" / "longfold.sqlite", timeout=30) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ALTER TABLE runners RENAME TO gone")
+
+    # In a thread: a transaction of the gateway that is open just now ends in this event loop.
+    await asyncio.to_thread(lose_a_table)
     await rig.app.state.runners.look()
     answer = await rig.client.get("/readyz")
     assert answer.status_code == 503
