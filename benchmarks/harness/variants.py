@@ -60,7 +60,6 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(name="no_gate", takes_away="relevance gate", request={"use_gate": False}),
         Variant(name="gate_without_words", takes_away="BM25 beside the gate", resources=_gate_by_model_alone),
         Variant(name="no_support", takes_away="support check", request={"use_support_check": False}),
-        Variant(name="rereading", adds="a reduce that looks again", request={"reread_rounds": 2}),
         Variant(name="no_settling", takes_away="comparison of rivals", request={"settle_conflicts": False}),
         Variant(name="stated_confidence", takes_away="calibrated confidence", resources=_believe_the_words),
         Variant(name="unstructured", takes_away="rationale in findings", request={"use_rationale": False}),

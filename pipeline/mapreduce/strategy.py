@@ -25,7 +25,6 @@ from pipeline.mapreduce.conflicts import CALLS_PER_RIVAL, MOST_RIVALS
 from pipeline.mapreduce.map import map_call
 from pipeline.mapreduce.read import MOST_ADDED_TOKENS, Reading
 from pipeline.mapreduce.reduce import reduce_findings
-from pipeline.mapreduce.reread import MOST_PARTS, MOST_ROUNDS, look_closer
 from pipeline.mapreduce.second_hop import follow_clue
 from pipeline.run.plan import Plan
 from pipeline.run.request import Request
@@ -50,9 +49,7 @@ class MapReduce:
         again = min(len(chunks) - 1, resources.gate.keep_at_least) if task.decisive else 0  # along a clue
         supports = len(chunks) + again if task.supported and request.use_support_check else 0
         settling = CALLS_PER_RIVAL * MOST_RIVALS if task.decisive and request.settle_conflicts else 0
-        rounds = min(request.reread_rounds, MOST_ROUNDS) if task.decisive else 0
-        rereading = rounds * (2 * MOST_PARTS + settling + 2)  # maps, support checks, the wish, the reduce
-        calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + settling + 1 + rereading
+        calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + settling + 1
         return Plan(
             strategy=self.name,
             reason="the document fits one chunk" if len(chunks) == 1 else "the document is longer than one chunk",
@@ -61,17 +58,9 @@ class MapReduce:
             calls=calls,
             prompt_tokens=read * (2 if gated else 1)
             + (supports + settling) * 300
-            + (collapses + 1) * 3000
-            + rereading * resources.budget.context_tokens,
-            output_tokens=len(chunks) * task.map_output_tokens
-            + (collapses + 1 + 2 * rounds) * task.reduce_output_tokens
-            + rounds * MOST_PARTS * task.map_output_tokens,
-            depth=3
-            + gated
-            + (2 if again else 0)
-            + (1 if collapses else 0)
-            + (MOST_RIVALS if settling else 0)
-            + 4 * rounds,
+            + (collapses + 1) * 3000,
+            output_tokens=len(chunks) * task.map_output_tokens + (collapses + 1) * task.reduce_output_tokens,
+            depth=3 + gated + (2 if again else 0) + (1 if collapses else 0) + (MOST_RIVALS if settling else 0),
             graph=_graph(len(chunks), gated=gated, supported=bool(supports)),
         )
 
@@ -108,9 +97,6 @@ class MapReduce:
         findings = list(run.step("reduce", Findings(findings=tuple(findings))).findings)
         findings = await collapse_findings(stream(findings), collapse)
         conclusion = await reduce_findings(findings, collapse, request.letters, settling=request.settle_conflicts)
-        # 5. In doubt, and if it was asked for: read some parts again.
-        if run.task.decisive:
-            conclusion = await look_closer(findings, conclusion, reading, collapse)
         if collapse.failed:
             run.account.warnings.append(
                 f"{len(collapse.failed)} collapse calls failed; their best finding stood in for the rest."
@@ -129,8 +115,7 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
 def _longest_question(run: Run) -> Sequence[int]:
     """As a second round may ask it."""
     values = {"question": run.question_ids, "added": [0] * MOST_ADDED_TOKENS}
-    asked = [template.encode(run.tokenizer, values) for template in (run.task.known, run.task.closer)]
-    return max(asked, key=len) if run.task.decisive else run.question_ids
+    return run.task.known.encode(run.tokenizer, values) if run.task.decisive else run.question_ids
 
 
 def _show(finding: Finding, run: Run) -> None:

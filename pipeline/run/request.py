@@ -32,8 +32,6 @@ class Request:
     use_support_check: bool = True
     settle_conflicts: bool = True
     """Findings that contradict each other are compared two by two, instead of weighed in one call."""
-    reread_rounds: int = 0
-    """Of `mapreduce`: how often, at most twice, the model may name parts to read again where its answer is doubtful."""
     copy_quotes: bool = False
     """The model copies quotes, which are then located, instead of naming sentence numbers."""
     best_first: bool = True

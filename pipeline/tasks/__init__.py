@@ -5,13 +5,11 @@ gate.md      after the chunk: the one-token relevance question
 map.md       after the chunk: what to extract, naming sentences by number
 map_quotes.md  the same, copying sentences; of both there is a form without the line that asks for a rationale
 known.md     the question together with what another part says, for a second round
-closer.md    the question together with what to look for, for a part that is read again
 support.md   evidence alone: does it state the answer?
 compatible.md  two quotes: can both be true?
 settle.md    two quotes: which one is to be believed?
 collapse.md  several findings into one
 reduce.md    the surviving findings into the answer
-reread.md    the findings and a doubtful answer: which parts are to be read again, and what for
 direct_header.md, direct.md  before and after a document that is read in one call
 task.toml    which stages run, how long outputs may be
 
@@ -45,13 +43,11 @@ _SLOTS = {
     "map": frozenset({"question"}),
     "map_quotes": frozenset({"question"}),
     "known": frozenset({"question", "added"}),
-    "closer": frozenset({"question", "added"}),
     "support": frozenset({"evidence", "question"}),
     "compatible": frozenset({"question", "one", "other"}),
     "settle": frozenset({"question", "one", "other"}),
     "collapse": frozenset({"findings", "question"}),
     "reduce": frozenset({"findings", "question"}),
-    "reread": frozenset({"findings", "question", "answer"}),
     "direct_header": frozenset[str](),
     "direct": frozenset({"question"}),
 }
@@ -70,13 +66,11 @@ class Task:
     """`map` and `map_quotes` of `without_rationale`."""
     map_quotes_brief: PromptTemplate
     known: PromptTemplate
-    closer: PromptTemplate
     support: PromptTemplate
     compatible: PromptTemplate
     settle: PromptTemplate
     collapse: PromptTemplate
     reduce: PromptTemplate
-    reread: PromptTemplate
     direct_header: PromptTemplate
     direct: PromptTemplate
     description: str

@@ -53,8 +53,6 @@ class JobOptions(Strict):
     """Ask of each finding's evidence whether it states the answer."""
     settle_conflicts: bool = True
     """Compare findings that contradict each other two by two, instead of weighing all in one call."""
-    reread_rounds: Annotated[int, Field(ge=0, le=2), AS_INTEGER] = 0
-    """Of `mapreduce`: how often the model may name parts to read again where its answer is doubtful."""
     copy_quotes: bool = False
     """The model copies quotes instead of naming sentences."""
     best_first: bool = True
