@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import ask as front_door
+from pipeline.dispatch.admission import AdmissionQueue
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
@@ -83,7 +84,9 @@ class OpenModel:
 class _Nothing:
     """The dispatcher of a plan: planning makes no call."""
 
-    def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:  # noqa: ARG002
+    window = 1
+
+    async def complete(self, call: Call) -> Outcome:  # noqa: ARG002
         raise AssertionError("a plan makes no call")
 
 
@@ -95,6 +98,11 @@ class Session:
     dispatcher: Dispatcher
     journal: Journal
     speeds: SpeedBook
+
+    @cached_property
+    def admission(self) -> AdmissionQueue:
+        """Of all runs of this session."""
+        return AdmissionQueue(slots=self.dispatcher.window)
 
     async def ask(
         self,
@@ -140,7 +148,9 @@ class Session:
             emit(Warned(message=text))
 
         namespace = self.model.namespace(owner)
-        return JournaledDispatcher(self.dispatcher, self.journal, namespace, run_id=run_id, on_wait=warn)
+        return JournaledDispatcher(
+            self.dispatcher, self.journal, namespace, run_id=run_id, admission=self.admission, on_wait=warn
+        )
 
 
 @contextmanager
@@ -151,7 +161,9 @@ def open_session(settings: Settings, model: OpenModel, report: Report) -> Iterat
     with open_journal(settings) as journal, _reach_cluster(settings, model.profile, report) as cluster:
         yield Session(
             model=model,
-            dispatcher=RayTaskDispatcher(cluster.replica_address, replicas=cluster.replicas),
+            dispatcher=RayTaskDispatcher(
+                cluster.replica_address, replicas=cluster.replicas, calls_per_replica=cluster.calls_per_replica
+            ),
             journal=journal,
             speeds=SpeedBook(settings.cache_dir),
         )

@@ -30,7 +30,7 @@ from pipeline.chunks.rank import score_words
 from pipeline.chunks.split import Chunk, split_document
 from pipeline.documents.document import Document, Span
 from pipeline.findings.confidence import GateSettings
-from pipeline.llm.complete import yes_score
+from pipeline.llm.complete import at_once, yes_score
 from pipeline.llm.model import Call, CallFailed, Completion, Outcome
 from pipeline.mapreduce.gate import gate_call, keep_chunks
 from pipeline.mapreduce.map import map_call
@@ -100,7 +100,8 @@ async def _map_all(bench: Bench, served: Served, document: BenchDocument, chunks
     request = Request(question=document.items[0].question, task=task_name(document))
     task = choose_task(request, served.remembering)
     question = tokenizer.encode_content(request.question)
-    outcomes = await _complete(served, [map_call(chunk, question, task, request, tokenizer) for chunk in chunks])
+    calls = [map_call(chunk, question, task, request, tokenizer) for chunk in chunks]
+    outcomes = await _complete(served, calls)
     tokens = [outcome.usage.output_tokens for outcome in outcomes if isinstance(outcome, Completion)]
     if not tokens:
         bench.results.add_unscored(f"map-{document.name}", "every map call failed")
@@ -110,7 +111,7 @@ async def _map_all(bench: Bench, served: Served, document: BenchDocument, chunks
 
 
 async def _complete(served: Served, calls: Sequence[Call]) -> list[Outcome]:
-    return [outcome async for outcome in served.remembering.dispatcher.complete(calls)]
+    return await at_once(map(served.remembering.dispatcher.complete, calls))
 
 
 def holding(spans: Sequence[Span], chunks: Sequence[Chunk]) -> list[int]:

@@ -9,6 +9,7 @@ which other programs on the machine disturb less.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
@@ -24,7 +25,9 @@ from benchmarks.harness.statistics import spread
 from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from benchmarks.systems.model import Served
+from pipeline.dispatch.ray_tasks import CALLS_PER_REPLICA
 from pipeline.errors import CallerError
+from pipeline.llm.complete import at_once
 from pipeline.llm.model import Call, CallFailed, EncodedPrompt, Sampling, Stage, Usage
 from pipeline.llm.tokenizer import Tokenizer
 
@@ -62,9 +65,8 @@ async def run(bench: Bench) -> None:
         for number in range(alone_rounds):
             _measure_bare(bench, bare, "alone", number)
         async with bench.serve(kv_cache_bytes) as served:
-            # One call more than the first task carries: two tasks, as in the rounds.
-            async for _ in served.resources.dispatcher.complete(make_calls(bench.model.tokenizer, "warm up ray", 5)):
-                pass
+            warm_up = make_calls(bench.model.tokenizer, "warm up ray", CALLS_PER_REPLICA)  # two tasks, as in the rounds
+            await at_once(map(served.resources.dispatcher.complete, warm_up))
             with show_progress(bench.options.rounds, "rounds") as advance:
                 for number in range(bench.options.rounds):
                     if number % 2:
@@ -112,12 +114,15 @@ async def _measure_ray(bench: Bench, served: Served, bare_pid: int, number: int)
     spent = _cpu_watch(bare_pid)
     started = time.monotonic()
     first_s = 0.0
-    async for outcome in served.resources.dispatcher.complete(calls):
-        if isinstance(outcome, CallFailed):
-            bench.results.add_unscored(key, outcome.message)
-            return
-        first_s = first_s or time.monotonic() - started
-        usage += outcome.usage
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(served.resources.dispatcher.complete(call)) for call in calls]
+        for ended in asyncio.as_completed(running):
+            outcome = await ended
+            if isinstance(outcome, CallFailed):
+                bench.results.add_unscored(key, outcome.message)
+                return
+            first_s = first_s or time.monotonic() - started
+            usage += outcome.usage
     _add(bench, key, "ray", time.monotonic() - started, usage, first_outcome_s=round(first_s, 2), **spent())
 
 

@@ -35,6 +35,7 @@ from pipeline.ask import ask
 from pipeline.chunks.split import encode_sentences, split_document
 from pipeline.documents.document import Document
 from pipeline.errors import CallerError
+from pipeline.llm.complete import at_once
 from pipeline.llm.model import Dispatcher
 from pipeline.llm.scripted import seeded_script
 from pipeline.run.request import Request
@@ -220,8 +221,7 @@ async def _ask_all(documents: list[BenchDocument], resources: Resources) -> None
 async def _complete_all(dispatcher: Dispatcher, count: int) -> None:
     from benchmarks.systems.ray_share import map_calls
 
-    async for _ in dispatcher.complete(map_calls(count)):
-        pass
+    await at_once(map(dispatcher.complete, map_calls(count)))
 
 
 SUITE = Suite(

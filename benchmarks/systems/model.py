@@ -158,7 +158,9 @@ def _own_cluster(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Ite
             model.place(kv_cache_bytes), folder=Path(folder), report=say, auth=model.settings.ray_auth
         )
         try:
-            yield RayTaskDispatcher(running.replica_address, replicas=running.replicas)
+            yield RayTaskDispatcher(
+                running.replica_address, replicas=running.replicas, calls_per_replica=running.calls_per_replica
+            )
         finally:
             running.stop()
 

@@ -1,1 +1,1 @@
-"""Getting calls to a model and their outcomes back in order. The only retries of the project live here."""
+"""Getting calls to a model and their outcomes back. The only retries of the project live here."""

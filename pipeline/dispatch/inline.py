@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 
-from pipeline.dispatch.admission import Deliver, Room, in_order
-from pipeline.dispatch.retry import RetryPolicy, as_failure
+from pipeline.dispatch.admission import AdmissionQueue
+from pipeline.dispatch.retry import RetryPolicy, as_failure, with_retries
 from pipeline.errors import CallTimedOut, InternalError, LongfoldError
-from pipeline.llm.model import Call, CallFailed, Model, Outcome
+from pipeline.llm.model import Call, Model, Outcome
 
 
 class InlineDispatcher:
-    """A `Dispatcher` without a cluster. Concurrent `complete` share one bound."""
+    """A `Dispatcher` without a cluster."""
 
     def __init__(
         self,
@@ -28,37 +27,19 @@ class InlineDispatcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
-        self._room = Room(places=max_calls, tokens=max_tokens)
+        self._max_calls = max_calls
+        self._admission = AdmissionQueue(slots=max_calls, tokens=max_tokens)
         self._call_deadline_s = call_deadline_s
         self._retry = retry or RetryPolicy()
         self._sleep, self._clock = sleep, clock
 
-    def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        async def feed(deliver: Deliver) -> None:
-            async with asyncio.TaskGroup() as group:
-                for index, call in enumerate(calls):
-                    place = await self._room.enter(priority=call.priority, tokens=call.cost_tokens())
-                    # Not in the task itself: cancelled before its first step, it would never leave.
-                    group.create_task(self._one(index, call, deliver)).add_done_callback(place.leave)
+    @property
+    def window(self) -> int:
+        return self._max_calls
 
-        return in_order(feed)
-
-    async def _one(self, index: int, call: Call, deliver: Deliver) -> None:
-        deliver(index, await self._persist(call))
-
-    async def _persist(self, call: Call) -> Outcome:
-        attempts, failing_since = 0, 0.0
-        while True:
-            outcome = await self._attempt(call)
-            attempts += 1
-            if not isinstance(outcome, CallFailed):
-                return outcome
-            failing_since = failing_since if attempts > 1 else self._clock()
-            failure = replace(outcome, attempts=attempts)
-            wait_s = self._retry.wait_s(failure, failing_s=self._clock() - failing_since)
-            if wait_s is None:
-                return failure
-            await self._sleep(wait_s)
+    async def complete(self, call: Call) -> Outcome:
+        async with self._admission.slot(priority=call.priority, tokens=call.cost_tokens()):
+            return await with_retries(lambda: self._attempt(call), self._retry, sleep=self._sleep, clock=self._clock)
 
     async def _attempt(self, call: Call) -> Outcome:
         try:

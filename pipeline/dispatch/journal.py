@@ -8,18 +8,17 @@ memory, and no further call is paid for until there is room.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import os
 import sqlite3
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from pipeline.dispatch.admission import AdmissionQueue
 from pipeline.errors import OutOfDisk
 from pipeline.llm.model import Call, Completion, Dispatcher, Outcome, Usage
 from pipeline.write_turn import WriteTurn
@@ -247,62 +246,50 @@ class JournaledDispatcher:
         namespace: str,
         *,
         run_id: str = "",
+        admission: AdmissionQueue | None = None,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`namespace` is the model's fingerprint, and the owner where owners do not share completions.
 
-        With `run_id`, a resumed run counts what it paid for before as its own: its usage comes out the same. `on_wait`
-        is told that the run waits for room on the disk, and that it goes on.
+        With `run_id`, a resumed run counts what it paid for before as its own: its usage comes out the same.
+        `admission`, of as many slots as the inner window, is shared by all runs on the inner dispatcher. `on_wait` is
+        told that the run waits for room on the disk, and that it goes on.
         """
         self._inner = inner
         self._journal = journal
         self._namespace = namespace
         self._run_id = run_id
+        self._admission = admission or AdmissionQueue(slots=inner.window)
         self._on_wait = on_wait
+        self._looking = asyncio.Lock()
+        """One call looks for room on the disk, and the others wait for it."""
         self._counted: set[str] = set()
         """Keys of calls that this run has paid for: the same call once more is from the journal in any case."""
 
-    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        remaining = iter(calls)
-        for call in remaining:  # what is known at the beginning waits for nothing
-            known = self._find(call.key(self._namespace))
-            if known is None:
-                remaining = itertools.chain([call], remaining)
-                break
-            yield known
-        slots: deque[tuple[str, Completion | None]] = deque()
-        """Of each call read so far and not yet yielded: its key, and its completion if the journal has it."""
-        while (following := next(remaining, None)) is not None:  # once, unless the disk becomes full on the way
-            remaining = itertools.chain([following], remaining)
+    @property
+    def window(self) -> int:
+        return self._inner.window
+
+    async def complete(self, call: Call) -> Outcome:
+        key = call.key(self._namespace)
+        if (known := self._find(key)) is not None:
+            return known
+        # A slot is held from the look at the disk until the completion is written: none that waits behind is paid for
+        # when the disk becomes full meanwhile. What stands near an answer does not wait for the others.
+        async with self._admission.slot(priority=call.priority) if call.is_bulk else nullcontext():
             await self._wait_for_room()
-            async for outcome in self._inner.complete(self._unknown(remaining, slots)):
-                while (known := slots[0][1]) is not None:
-                    slots.popleft()
-                    yield known
-                key, _ = slots.popleft()
-                if isinstance(outcome, Completion):
-                    self._journal.keep(key, outcome, self._run_id)
-                    self._counted.add(key)
-                yield outcome
-            while slots:
-                known = slots.popleft()[1]
-                assert known is not None, "the inner dispatcher yields one outcome per call"
-                yield known
+            outcome = await self._inner.complete(call)
+            if isinstance(outcome, Completion):
+                self._journal.keep(key, outcome, self._run_id)
+                self._counted.add(key)
+        return outcome
 
     async def _wait_for_room(self) -> None:
-        if self._journal.is_full:
-            self._on_wait("The disk is full: the run waits, and goes on when there is room.")
-            await self._journal.room()
-            self._on_wait("There is room on the disk again; the run goes on.")
-
-    def _unknown(self, calls: Iterator[Call], slots: deque[tuple[str, Completion | None]]) -> Iterator[Call]:
-        """The calls that must be made, as long as what they complete can be kept."""
-        while not self._journal.is_full and (call := next(calls, None)) is not None:
-            key = call.key(self._namespace)
-            known = self._find(key)
-            slots.append((key, known))
-            if known is None:
-                yield call
+        async with self._looking:
+            if self._journal.is_full:
+                self._on_wait("The disk is full: the run waits, and goes on when there is room.")
+                await self._journal.room()
+                self._on_wait("There is room on the disk again; the run goes on.")
 
     def _find(self, key: str) -> Completion | None:
         known = self._journal.find(key, self._run_id)

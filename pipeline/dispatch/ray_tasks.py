@@ -1,21 +1,25 @@
-"""Calls to replicas on a Ray cluster: batches of calls, each carried by one Ray task, outcomes one by one.
+"""Calls to replicas on a Ray cluster: what waits is gathered into batches, each carried by one Ray task.
 
-    complete ─▶ batches ─▶ Ray task ─▶ replica (Ray Serve, routed by chunk)
-       ▲                      │ streams (position, outcome) as they come
-       └── in order ◀─────────┘
+    complete ─▶ lane of a replica ─▶ batch ─▶ Ray task ─▶ replica (Ray Serve, routed by lane)
+       ▲                                          │ streams (place, outcome) as they come
+       └──────────────────────────────────────────┘
 
-A batch keeps two things small: what one task's start costs per call, and what is lost when a task is. A few batches
-per replica are in flight, so that the engine always has a queue. Calls that stand near an answer do not wait for
-that: they go out at once, in tasks of their own, and the engine's queue puts them first.
+Calls about one chunk share a lane, so that the replica's prefix cache holds the chunk. A lane sends the most urgent
+first, and again when its replica is down to half of what is worth having there: one task's start is shared by many
+calls, and the engine never waits for the driver. Calls that stand near an answer do not wait at all: they go in
+tasks of their own, and the engine's queue puts them first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -23,17 +27,24 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 
-from pipeline.dispatch.admission import Deliver, Place, Room, in_order
-from pipeline.dispatch.retry import RetryPolicy, as_failure, error_class
+from pipeline.dispatch.retry import RetryPolicy, as_failure, error_class, with_retries
 from pipeline.errors import CallTimedOut, InternalError, LongfoldError, Overloaded, ReplicaUnavailable
-from pipeline.llm.model import PRIORITY, Call, CallFailed, Outcome, Stage
+from pipeline.llm.model import Call, CallFailed, News, Outcome
 
-URGENT = PRIORITY[Stage.SUPPORT]
-"""Priority from which on (downwards) a call does not wait for a place."""
+CALLS_PER_REPLICA = 32
+"""Worth having at a replica on a CPU: what an engine computes at once, and as much waiting for it."""
+TASKS_PER_LANE = 2
+"""Of one priority: a call that takes long holds its task, and not the lane."""
+TASK_CPUS = 0.5
+"""Ray starts a process per task that fits: below 0.5 it forks dozens of 145 MB each."""
 TICK_S = 0.25
 """How often a task looks up from waiting: Ray's cancellation reaches Python code only, never a blocked wait."""
 ALONE_AFTER = 2
 """Replicas that a call may lose among others; from then on it goes alone, in case it is what ends them."""
+OVERFLOW_FACTOR = 2.0
+OVERFLOW_CALLS = 8
+"""A chunk's lane is left when it has more than `OVERFLOW_FACTOR` times the calls of another, and so many more: reading
+a chunk again costs seconds, and so does waiting behind this many calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,206 +55,235 @@ class ReplicaAddress:
     deployment: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batching:
-    """How much one task carries, and how many are in flight."""
-
-    first_calls: int = 4
-    """The first batch is small: the first outcome comes early."""
-    calls: int = 16
-    tokens: int = 65_536
-    tasks_per_replica: int = 2
-    task_cpus: float = 0.5
-    """Ray starts a process per task that fits: below 0.5 it forks dozens of 145 MB each."""
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Item:
     """A call on its way to an outcome."""
 
-    index: int
     call: Call
-    failure: CallFailed | None = None
-    failing_since: float = 0.0
-    replicas_lost: int = 0
+    outcome: asyncio.Future[Outcome]
+    """Of the present attempt; cancelled with the call."""
+    batch: Batch | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The calls of one task."""
+
+    lane: Lane
+    items: Sequence[Item]
+    task: asyncio.Task[None] | None = None
+
+    def settle(self, item: Item, outcome: Outcome) -> None:
+        """Once for each item, also for one that nobody waits for any more."""
+        self.lane.calls[item.call.priority] -= 1
+        if not item.outcome.done():
+            item.outcome.set_result(outcome)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """What waits for one replica, and what is under way there, by priority."""
+
+    number: int
+    waiting: list[tuple[int, int, Item]] = field(default_factory=list)
+    """A heap: the most urgent first, then in order of arrival."""
+    calls: Counter[int] = field(default_factory=Counter)
+    tasks: Counter[int] = field(default_factory=Counter)
+    awake: bool = False
+    """It will look at what waits before the loop sleeps."""
+
+    @property
+    def load(self) -> int:
+        return len(self.waiting) + self.calls.total()
 
 
 class RayTaskDispatcher:
-    """A `Dispatcher` on a cluster that `ray` is connected to."""
+    """A `Dispatcher` on a cluster that `ray` is connected to.
+
+    A cancelled call that shares its task with others runs to its end, unless nobody waits for any of them.
+    """
 
     def __init__(
         self,
         address: ReplicaAddress,
         *,
         replicas: int = 1,
-        batching: Batching | None = None,
+        calls_per_replica: int = CALLS_PER_REPLICA,
         call_deadline_s: float = 3600.0,
         retry: RetryPolicy | None = None,
     ) -> None:
         self._address = address
-        self._batching = batching or Batching()
+        self._calls_per_replica = max(1, calls_per_replica)
         self._call_deadline_s = call_deadline_s
         self._retry = retry or RetryPolicy()
-        self._room = Room(places=max(1, replicas) * self._batching.tasks_per_replica, tokens=0)
+        self._lanes = [Lane(number) for number in range(max(1, replicas))]
+        self._arrival = itertools.count()
         self._alone = asyncio.Lock()
+        self._running: set[asyncio.Task[None]] = set()
 
-    def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        async def feed(deliver: Deliver) -> None:
-            source = _Peekable(Item(index, call) for index, call in enumerate(calls))
-            limit = self._batching.first_calls
-            async with asyncio.TaskGroup() as group:
-                while (first := source.peek()) is not None:
-                    if first.call.priority <= URGENT:
-                        group.create_task(self._finish(self._take(source, self._batching.calls), deliver))
-                        continue
-                    place = await self._room.enter(priority=first.call.priority)
-                    task = group.create_task(self._finish(self._take(source, limit), deliver, place))
-                    task.add_done_callback(place.leave)  # also if it is cancelled before its first step
-                    limit = self._batching.calls
+    @property
+    def window(self) -> int:
+        return self._calls_per_replica * len(self._lanes)
 
-        return in_order(feed)
+    async def complete(self, call: Call) -> Outcome:
+        replicas_lost = 0
 
-    def _take(self, source: _Peekable, limit: int) -> list[Item]:
-        """The next calls of one urgency, up to a batch."""
-        batch = [source.pop()]
-        tokens = batch[0].call.cost_tokens()
-        while len(batch) < limit and (item := source.peek()) is not None:
-            tokens += item.call.cost_tokens()
-            if tokens > self._batching.tokens or (item.call.priority > URGENT) != (batch[0].call.priority > URGENT):
-                break
-            batch.append(source.pop())
-        return batch
-
-    async def _finish(self, batch: list[Item], deliver: Deliver, place: Place | None = None) -> None:
-        """Send until each call has its final outcome. A bulk batch gives up its place between attempts."""
-        bulk = place is not None
-        while True:
-            try:
-                if batch[0].replicas_lost >= ALONE_AFTER:
-                    await self._send_alone(batch, deliver)
-                else:
-                    await self._send(batch, deliver)
-            finally:
-                if place is not None:
-                    place.leave()
-            batch, wait_s = self._sort_out(batch, deliver)
-            if not batch:
-                return
-            await asyncio.sleep(wait_s)
-            if bulk:
-                place = await self._room.enter(priority=batch[0].call.priority)
-
-    def _sort_out(self, batch: list[Item], deliver: Deliver) -> tuple[list[Item], float]:
-        """Deliver the failures that are final; return the calls to send again, and after how many seconds."""
-        again, wait_s = [], 0.0
-        now = time.monotonic()
-        for item in batch:
-            if item.failure is None:
-                continue
-            item.failing_since = item.failing_since or now
-            item_wait_s = self._retry.wait_s(item.failure, failing_s=now - item.failing_since)
-            if item_wait_s is None:
-                deliver(item.index, item.failure)
+        async def attempt() -> Outcome:
+            nonlocal replicas_lost
+            if replicas_lost < ALONE_AFTER:
+                outcome = await self._attempt(call, alone=False)
             else:
-                again.append(item)
-                wait_s = max(wait_s, item_wait_s)
-        return again, wait_s
+                async with self._alone:
+                    outcome = await self._attempt(call, alone=True)
+            if isinstance(outcome, CallFailed):
+                replicas_lost += issubclass(error_class(outcome.error), ReplicaUnavailable)
+            return outcome
 
-    async def _send_alone(self, batch: list[Item], deliver: Deliver) -> None:
-        for item in batch:
-            async with self._alone:
-                await self._send([item], deliver)
+        return await with_retries(attempt, self._retry)
 
-    async def _send(self, batch: Sequence[Item], deliver: Deliver) -> None:
-        """One task. Delivers completions; leaves in `failure` why an item has none."""
-        waiting = dict(enumerate(batch))
-        stream = run_calls.options(num_cpus=self._batching.task_cpus).remote(
+    async def _attempt(self, call: Call, *, alone: bool) -> Outcome:
+        lane = self._choose_lane(call.affinity)
+        item = Item(call, asyncio.get_running_loop().create_future())
+        if alone:
+            self._start(lane, [item])
+        else:
+            heapq.heappush(lane.waiting, (call.priority, next(self._arrival), item))
+            self._wake(lane)
+        try:
+            return await item.outcome
+        except asyncio.CancelledError:
+            batch = item.batch
+            if batch is not None and batch.task is not None and all(other.outcome.done() for other in batch.items):
+                batch.task.cancel()
+                await asyncio.wait([batch.task])  # Ray has been told before anyone disconnects from it
+            raise
+
+    def _choose_lane(self, affinity: str) -> Lane:
+        """One of two, the same two for every call about a chunk, in all processes."""
+        if len(self._lanes) == 1:
+            return self._lanes[0]
+        digest = hashlib.blake2b((affinity or str(next(self._arrival))).encode(), digest_size=8).digest()
+        number = int.from_bytes(digest)
+        home = self._lanes[number % len(self._lanes)]
+        other = self._lanes[number // len(self._lanes) % len(self._lanes)]
+        busy = home.load > max(other.load * OVERFLOW_FACTOR, other.load + OVERFLOW_CALLS)
+        return other if busy else home
+
+    def _wake(self, lane: Lane) -> None:
+        """Look at what waits as soon as everyone who is about to call has called."""
+        if not lane.awake:
+            lane.awake = True
+            asyncio.get_running_loop().call_soon(self._send_waiting, lane)
+
+    def _send_waiting(self, lane: Lane) -> None:
+        lane.awake = False
+        while lane.waiting:
+            priority, _, first = lane.waiting[0]
+            room = self._calls_per_replica
+            if first.outcome.done():  # cancelled while it waited
+                heapq.heappop(lane.waiting)
+                continue
+            if first.call.is_bulk:
+                # What is less urgent is no reason to wait: the engine computes it later.
+                under_way = sum(calls for other, calls in lane.calls.items() if other <= priority)
+                room -= under_way
+                if lane.tasks[priority] >= TASKS_PER_LANE or under_way > self._calls_per_replica // 2:
+                    return
+            batch: list[Item] = []
+            while lane.waiting and lane.waiting[0][0] == priority and len(batch) < room:
+                if batch and (batch[0].call.tell or lane.waiting[0][2].call.tell):
+                    break  # a call that someone reads along goes alone: it ends when its reader leaves
+                item = heapq.heappop(lane.waiting)[2]
+                if not item.outcome.done():
+                    batch.append(item)
+            self._start(lane, batch)
+
+    def _start(self, lane: Lane, items: Sequence[Item]) -> None:
+        batch = Batch(lane, items)
+        priority = items[0].call.priority
+        lane.calls[priority] += len(items)
+        lane.tasks[priority] += 1
+        for item in items:
+            item.batch = batch
+        batch.task = asyncio.get_running_loop().create_task(self._run(batch))
+        self._running.add(batch.task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            lane.tasks[priority] -= 1
+            self._wake(lane)
+
+        batch.task.add_done_callback(ended)
+
+    async def _run(self, batch: Batch) -> None:
+        """One task: every item is settled when this ends."""
+        waiting = dict(enumerate(batch.items))
+        lost: LongfoldError = ReplicaUnavailable("The task was cancelled.")
+        try:
+            async for position, news in self._send(batch):
+                if not isinstance(news, str):
+                    batch.settle(waiting.pop(position), news)
+                    self._wake(batch.lane)
+                elif (tell := waiting[position].call.tell) and not waiting[position].outcome.done():
+                    tell(news)
+            lost = ReplicaUnavailable("The task ended early.")
+        except RayError as error:
+            lost = ReplicaUnavailable(f"The task was lost: {type(error).__name__}: {_first_line(error)}")
+        finally:
+            for item in waiting.values():
+                batch.settle(item, as_failure(lost))
+
+    async def _send(self, batch: Batch) -> AsyncIterator[News]:
+        """Raises RayError if the task is lost."""
+        stream = run_calls.options(num_cpus=TASK_CPUS).remote(
             self._address,
-            [replace(item.call, tell=None) for item in batch],
+            batch.lane.number,
+            [replace(item.call, tell=None) for item in batch.items],
             self._call_deadline_s,
-            frozenset(position for position, item in waiting.items() if item.call.tell is not None),
+            frozenset(position for position, item in enumerate(batch.items) if item.call.tell is not None),
         )
-        ended = False
+        left = len(batch.items)
         try:
             async for ref in stream:
-                for position, news in await ref:
-                    if not isinstance(news, str):
-                        settle(waiting.pop(position), news, deliver)
-                    elif tell := waiting[position].call.tell:
-                        tell(news)
-            lost = "The task ended early."
-            ended = True
-        except RayError as error:
-            lost = f"The task was lost: {type(error).__name__}: {_first_line(error)}"
-            ended = True
-        finally:
-            if not ended:
+                for news in await ref:
+                    left -= not isinstance(news[1], str)
+                    yield news
+                if not left:
+                    return  # not waiting for the task's own end, which may come after we are disconnected
+        except (asyncio.CancelledError, GeneratorExit):
+            if ray.is_initialized():  # else this would start a cluster
                 ray.cancel(stream, force=False, recursive=True)
-        for item in waiting.values():
-            settle(item, as_failure(ReplicaUnavailable(lost)), deliver)
-
-
-def settle(item: Item, outcome: Outcome, deliver: Deliver) -> None:
-    """Deliver a completion; note a failure, which may be sent again."""
-    if not isinstance(outcome, CallFailed):
-        item.failure = None
-        deliver(item.index, outcome)
-        return
-    attempts = item.failure.attempts if item.failure else 0
-    item.failure = replace(outcome, attempts=attempts + 1)
-    item.replicas_lost += issubclass(error_class(outcome.error), ReplicaUnavailable)
-
-
-class _Peekable:
-    def __init__(self, items: Iterator[Item]) -> None:
-        self._items = items
-        self._next: Item | None = None
-
-    def peek(self) -> Item | None:
-        if self._next is None:
-            self._next = next(self._items, None)
-        return self._next
-
-    def pop(self) -> Item:
-        item = self.peek()
-        assert item is not None
-        self._next = None
-        return item
+            raise
 
 
 @ray.remote(max_retries=0, num_returns="streaming")  # type: ignore[untyped-decorator]  # the dispatcher alone retries
 def run_calls(
-    address: ReplicaAddress, calls: Sequence[Call], deadline_s: float, told: frozenset[int] = frozenset()
-) -> Iterator[list[tuple[int, str | Outcome]]]:
-    """Runs on the cluster: send all calls, yield (position, outcome) of those that ended since the last time.
+    address: ReplicaAddress, lane: int, calls: Sequence[Call], deadline_s: float, told: frozenset[int]
+) -> Iterator[list[News]]:
+    """Runs on the cluster: send the calls to a replica together, yield (place, outcome) of those that have ended.
 
-    Before that, for the positions in `told`, the text so far whenever there is more of it.
-    When Ray cancels the task, the calls that still run are cancelled in their replicas.
+    Before that, for the places in `told`, the whole text so far, now and then. When Ray cancels the task, the calls
+    that still run are cancelled in their replica.
     """
-    handle = _handle(address)
     loop = asyncio.new_event_loop()
-    texts: dict[int, str] = {}
-
-    def start(position: int, call: Call) -> asyncio.Task[Outcome]:
-        tell = functools.partial(texts.__setitem__, position) if position in told else None
-        return loop.create_task(_complete(handle, call, deadline_s, tell))
-
-    running = {start(position, call): position for position, call in enumerate(calls)}
+    arrived: asyncio.Queue[list[News]] = asyncio.Queue()
+    asking = loop.create_task(_ask_replica(_handle(address), lane, calls, deadline_s, told, arrived.put_nowait))
     try:
-        while running:
-            done, _ = loop.run_until_complete(
-                asyncio.wait(running, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+        while not asking.done() or not arrived.empty():
+            following = loop.create_task(arrived.get())
+            loop.run_until_complete(
+                asyncio.wait([following, asking], timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
             )
-            ended: list[tuple[int, str | Outcome]] = [(running.pop(task), task.result()) for task in done]
-            news = [(position, text) for position, text in texts.items() if position in running.values()]
-            texts.clear()
-            if ended or news:
-                yield [*news, *ended]
+            if following.done():
+                news = following.result()
+                while not arrived.empty():
+                    news += arrived.get_nowait()
+                yield news
+            else:
+                following.cancel()
     finally:
-        for task in running:
-            task.cancel()
-        if running:
-            loop.run_until_complete(asyncio.wait(running))
+        asking.cancel()
+        loop.run_until_complete(asyncio.wait([asking]))
         loop.close()
 
 
@@ -253,33 +293,36 @@ def _handle(address: ReplicaAddress) -> Any:
     return serve.get_deployment_handle(address.deployment, address.app)
 
 
-async def _complete(handle: Any, call: Call, deadline_s: float, tell: Callable[[str], None] | None) -> Outcome:
-    """Ask a replica. Ray's exceptions are translated here and nowhere else."""
-    method = "complete" if tell is None else "write"
-    response = handle.options(method_name=method, stream=tell is not None, session_id=call.affinity).remote(call)
+async def _ask_replica(
+    handle: Any,
+    lane: int,
+    calls: Sequence[Call],
+    deadline_s: float,
+    told: frozenset[int],
+    report: Callable[[list[News]], None],
+) -> None:
+    """Report an outcome for every call. Ray's exceptions are translated here and nowhere else."""
+    waiting = set(range(len(calls)))
+    response = handle.options(method_name="complete", stream=True, session_id=str(lane)).remote(calls, told)
+    failure: LongfoldError = ReplicaUnavailable("The replica ended a call without an outcome.")
     try:
         async with asyncio.timeout(deadline_s):
-            outcome: Outcome = await (response if tell is None else _last(response, tell))
+            async for news in response:
+                waiting -= {position for position, what in news if not isinstance(what, str)}
+                report(list(news))
     except (TimeoutError, asyncio.CancelledError) as error:
         response.cancel()
         if isinstance(error, asyncio.CancelledError):
             raise
-        return as_failure(CallTimedOut(f"The call did not end within {deadline_s:.0f} s."))
+        failure = CallTimedOut(f"The call did not end within {deadline_s:.0f} s.")
     except LongfoldError as error:
-        return as_failure(error)
+        failure = error
     except BackPressureError as error:
-        return as_failure(Overloaded(str(error)))
+        failure = Overloaded(str(error))
     except (RayError, RayServeException) as error:
-        return as_failure(_translate(error))
-    return outcome
-
-
-async def _last(response: AsyncIterator[str | Outcome], tell: Callable[[str], None]) -> Outcome:
-    async for news in response:
-        if not isinstance(news, str):
-            return news
-        tell(news)
-    raise ReplicaUnavailable("The replica ended a call without an outcome.")
+        failure = _translate(error)
+    if waiting:
+        report([(position, as_failure(failure)) for position in sorted(waiting)])
 
 
 def _translate(error: Exception) -> LongfoldError:

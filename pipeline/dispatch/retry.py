@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 from pipeline import errors
 from pipeline.errors import LongfoldError, ModelError, ReplicaUnavailable
-from pipeline.llm.model import CallFailed
+from pipeline.llm.model import CallFailed, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,28 @@ class RetryPolicy:
         if issubclass(kind, ReplicaUnavailable):
             return self.replica_attempts
         return self.model_attempts if issubclass(kind, ModelError) else self.attempts
+
+
+async def with_retries(
+    attempt: Callable[[], Awaitable[Outcome]],
+    policy: RetryPolicy,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """The outcome of the first attempt that succeeds, or the failure of the last one that the policy grants."""
+    attempts, failing_since = 0, 0.0
+    while True:
+        outcome = await attempt()
+        attempts += 1
+        if not isinstance(outcome, CallFailed):
+            return outcome
+        failing_since = failing_since if attempts > 1 else clock()
+        failure = replace(outcome, attempts=attempts)
+        wait_s = policy.wait_s(failure, failing_s=clock() - failing_since)
+        if wait_s is None:
+            return failure
+        await sleep(wait_s)
 
 
 def error_class(name: str) -> type[LongfoldError]:

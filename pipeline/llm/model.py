@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -90,6 +90,11 @@ class Call:
     def priority(self) -> int:
         return PRIORITY[self.stage]
 
+    @property
+    def is_bulk(self) -> bool:
+        """One of the many that read the document. They queue and keep the limits; what is nearer to an answer goes."""
+        return self.priority >= PRIORITY[Stage.MAP]
+
     def cost_tokens(self) -> int:
         """Prompt and output tokens at most; what admission counts."""
         return len(self.prompt.token_ids) + self.sampling.max_output_tokens
@@ -155,6 +160,8 @@ class CallFailed:
 
 
 Outcome = Completion | CallFailed
+News = tuple[int, str | Outcome]
+"""Of the call at a place in its batch: its whole text so far, or its outcome."""
 
 
 class Model(Protocol):
@@ -169,13 +176,16 @@ class Model(Protocol):
 
 
 class Dispatcher(Protocol):
-    """Outcome i belongs to call i, in order, yielded as soon as it and all before it are known."""
+    """The only way from a strategy to a model. Wrappers (meter, journal) are dispatchers too."""
 
-    def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        """Send `calls` in their order and yield one outcome per call, in the same order.
+    @property
+    def window(self) -> int:
+        """How many calls are worth having under way at once; more of them would only wait."""
+        ...
 
-        `calls` may be lazy; it is read only as far ahead as there is room to send. Several `complete` may run at
-        once. A call that keeps failing is yielded as `CallFailed`; nothing else is raised for it. Closing the
-        iterator early, or cancelling the task that reads it, aborts the calls that are still running.
+    async def complete(self, call: Call) -> Outcome:
+        """One call in, one outcome out. A call that keeps failing is `CallFailed`; nothing is raised for it.
+
+        The most urgent of those that wait goes first. Cancelling the await aborts the call in the engine.
         """
         ...

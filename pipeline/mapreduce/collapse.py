@@ -17,7 +17,7 @@ from pipeline.errors import CollapseStalled, ContextTooSmall
 from pipeline.findings.evidence import MOST_EVIDENCE, merge_evidence
 from pipeline.findings.finding import Finding
 from pipeline.findings.render import RENDERED_TOKENS, join_rendered, render_finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Dispatcher, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import CONFIDENCE, TEXT, number_list, object_schema, parse_fields
@@ -173,7 +173,7 @@ async def _merge_group(group: list[Finding], collapse: Collapse, depth: int) -> 
 
 
 async def _merge_by_model(group: list[Finding], collapse: Collapse) -> Finding | None:
-    parsed = await complete_one(_collapse_call(group, collapse), parse_fields, collapse.dispatcher, repairs=0)
+    parsed = await complete_parsed(_collapse_call(group, collapse), parse_fields, collapse.dispatcher, repairs=0)
     if isinstance(parsed, CallFailed):
         collapse.failed.append(parsed)
         return None

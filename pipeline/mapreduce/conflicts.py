@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pipeline.findings.finding import Finding
 from pipeline.findings.render import QUOTES_TOKENS
-from pipeline.llm.complete import yes_score
+from pipeline.llm.complete import at_once, yes_score
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.prompt import PromptTemplate, chat_prompt
 from pipeline.mapreduce.collapse import Collapse
@@ -44,7 +44,7 @@ def find_rivals(best: Finding, findings: Sequence[Finding]) -> list[Finding]:
 async def settle(best: Finding, rivals: Sequence[Finding], collapse: Collapse) -> Finding | CallFailed | None:
     """Return the one that stands against all others; None if two of them can be true together, or a failed call."""
     for rival in rivals:
-        outcomes = [outcome async for outcome in collapse.dispatcher.complete(_calls(best, rival, collapse))]
+        outcomes = await at_once(map(collapse.dispatcher.complete, _calls(best, rival, collapse)))
         failed = next((outcome for outcome in outcomes if isinstance(outcome, CallFailed)), None)
         if failed is not None:
             return failed

@@ -1,24 +1,21 @@
-"""Reading a document for one question: gate, map and support check of its chunks, the promising ones first.
+"""Reading a document for one question: `read_chunk` follows one chunk from the gate to its finding.
 
-The gate passes over all chunks in best-first order. What scores clearly is mapped at once, while the pass goes on;
-the doubtful rest when all scores are in. Every chunk ends as read, unread or failed, exactly once.
+All chunks are read side by side, the promising ones first. A chunk with a clear score is mapped at once, a doubtful
+one when the scores of all are in. Each ends as read, unread or failed, exactly once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import tee
 
 from pipeline.findings.confidence import judge_finding
 from pipeline.findings.finding import Evidence, Finding
-from pipeline.llm.complete import complete, read_or_ask_again, yes_score
-from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Completion, Outcome, Stage
+from pipeline.llm.complete import at_once, complete_parsed, yes_score
+from pipeline.llm.model import LIMIT_REACHED, CallFailed, Stage
 from pipeline.llm.prompt import PromptTemplate
-from pipeline.mapreduce.frontier import Frontier
-from pipeline.mapreduce.gate import gate_call, keep_chunks, relevance
+from pipeline.mapreduce.gate import GatePass, gate_call, relevance
 from pipeline.mapreduce.map import map_call, read_finding, support_call
 from pipeline.run.events import ChunkGated, StageStarted
 from pipeline.run.run import Run
@@ -49,58 +46,43 @@ class Reading:
     """Told of each supported finding as it arrives."""
     known: tuple[Evidence, ...] = ()
     """What another part was seen to say; stands beside the evidence of every finding."""
-    frontier: Frontier = field(init=False)
     scores: dict[int, float] = field(default_factory=dict)
     """Relevance of each gated chunk, in nats."""
     map_calls: int = 0
-    """Sent so far, repairs aside."""
-
-    def __post_init__(self) -> None:
-        self.frontier = Frontier(len(self.run.chunks))
+    """Known to be needed so far, repairs aside."""
 
     @property
     def gated(self) -> bool:
         """Also where the gate would keep every chunk: a finding is judged by its chunk's score."""
         return self.run.request.use_gate and self.run.resources.gate.enabled and self.run.task.gated
 
-    async def read_all(self) -> None:
-        """Read every chunk once; each is resolved on the frontier when this returns."""
-        if not self.gated:
-            await self._map(self.order, self._resolve)
-            return
-        early: set[int] = set()
-        account, settings = self.run.account, self.run.resources.gate
-        async with asyncio.TaskGroup() as group:
-            calls = (self._gate_call(index) for index in self.order)
+    def read_all(self, group: asyncio.TaskGroup) -> AsyncIterator[Finding]:
+        """Read every chunk once, each in a task of `group`.
+
+        The findings come in document order, each as soon as all before it are known.
+        """
+        if self.gated:
             self.run.resources.emit(StageStarted(stage=Stage.GATE, calls=len(self.order)))
-            unscored: list[int] = []
-            position = 0
-            async for outcome in self.run.meter.complete(calls):
-                index = self.order[position]
-                position += 1
-                if isinstance(outcome, CallFailed):
-                    unscored.append(index)
-                    account.add_failed(index, outcome, Stage.GATE)
-                    continue
-                self.scores[index] = relevance(yes_score(outcome), self.lexical[index], settings)
-                account.gated.add(index)
-                self.run.resources.emit(ChunkGated(chunk_index=index, score=self.scores[index]))
-                if self.scores[index] >= settings.clear_score and len(early) < settings.keep_at_least:
-                    early.add(index)
-                    group.create_task(self._map([index], self._resolve))
-        kept = [index for index in keep_chunks(self.scores, settings) if index not in early]
-        # A chunk whose gate call failed may still hold the answer; one that a limit kept back stays unread.
-        kept += [index for index in unscored if account.failed[index].error != LIMIT_REACHED]
-        for index in range(len(self.run.chunks)):
-            if index not in early and index not in kept:
-                self.frontier.resolve(index, None)
-        await self._map(kept, self._resolve)
+        else:
+            self._expect_maps(len(self.order))
+        gate = GatePass(self.order, self.run.resources.gate) if self.gated else None
+        reading = {index: group.create_task(self.read_chunk(index, gate)) for index in self.order}
+
+        async def in_document_order() -> AsyncIterator[Finding]:
+            for index in range(len(self.run.chunks)):
+                # Shielded: a run that is cancelled ends all its chunks together, and not first the one awaited here,
+                # whose slot another would take.
+                finding = await asyncio.shield(reading.pop(index))
+                if finding is not None:
+                    yield finding
+
+        return in_document_order()
 
     async def read_some(self, indices: Sequence[int]) -> list[Finding]:
         """Map these chunks, without a gate; the supported findings in document order."""
-        found: list[Finding] = []
-        await self._map(indices, lambda _, finding: found.append(finding) if finding else None)
-        return sorted(found, key=lambda finding: finding.chunk_indices)
+        self._expect_maps(len(indices))
+        findings = await at_once(self.read_chunk(index) for index in indices)
+        return sorted((one for one in findings if one is not None), key=lambda finding: finding.chunk_indices)
 
     async def look_again(self) -> list[Finding]:
         """Map the likeliest chunks that the gate kept out; for when nothing else was found."""
@@ -108,66 +90,60 @@ class Reading:
         ranked = sorted(self.scores.keys() - account.read - account.failed.keys(), key=lambda i: -self.scores[i])
         return await self.read_some(ranked[: self.run.resources.gate.keep_at_least])
 
-    def _resolve(self, index: int, finding: Finding | None) -> None:
-        self.frontier.resolve(index, finding)
+    async def read_chunk(self, index: int, gate: GatePass | None = None) -> Finding | None:
+        """What a chunk says about the question, if that is supported; every call that is made about it, in turn."""
+        run, chunk, account = self.run, self.run.chunks[index], self.run.account
+        prove, meter = run.resources.budget.prove, run.meter
 
-    def _gate_call(self, index: int) -> Call:
-        run = self.run
-        return run.resources.budget.prove(gate_call(run.chunks[index], run.question_ids, run.task, run.tokenizer))
-
-    def _map_call(self, index: int) -> Call:
-        run = self.run
-        call = map_call(run.chunks[index], run.question_ids, run.task, run.request, run.tokenizer)
-        return run.resources.budget.prove(call)
-
-    async def _map(self, indices: Sequence[int], resolve: Callable[[int, Finding | None], None]) -> None:
-        """Map chunks in the given order, check support, and say what became of each."""
-        if not indices:
-            return
-        self.map_calls += len(indices)
-        self.run.resources.emit(StageStarted(stage=Stage.MAP, calls=self.map_calls))
-        sending, waiting = tee(self._map_call(index) for index in indices)
-        position = 0
-        async with asyncio.TaskGroup() as group:
-            async for outcome in self.run.meter.complete(sending):
-                group.create_task(self._finish(indices[position], next(waiting), outcome, resolve))
-                position += 1
-
-    async def _finish(
-        self,
-        index: int,
-        call: Call,
-        outcome: Outcome,
-        resolve: Callable[[int, Finding | None], None],
-    ) -> None:
-        run = self.run
-        finding = await read_or_ask_again(call, outcome, partial(self._read, index), run.meter)
-        kept: Finding | None = None
-        if isinstance(finding, CallFailed):
-            run.account.add_failed(index, finding)
-        else:
-            if not finding.is_empty:
-                finding = await self._judged(replace(finding, evidence=finding.evidence + self.known))
-                kept = finding if self._is_kept(finding) else None
-            run.account.add_read(index, kept)
-        if kept is not None:
-            self.on_finding(kept)
-        resolve(index, kept)
-
-    def _read(self, index: int, completion: Completion) -> Finding:
-        run = self.run
-        return read_finding(completion, run.chunks[index], run.document, run.request.question, self.scores.get(index))
-
-    async def _judged(self, finding: Finding) -> Finding:
-        run, support = self.run, None
-        if run.request.use_support_check and run.task.supported and finding.located_quotes:
-            call = support_call(finding, run.question_ids, run.task, run.tokenizer)
-            outcome = await complete(run.resources.budget.prove(call), run.meter)
+        # 1. Gate: one token says whether it is worth reading. A failed call leaves that open; a limit closes it.
+        if gate is not None:
+            outcome = await meter.complete(prove(gate_call(chunk, run.question_ids, run.task, run.tokenizer)))
             if isinstance(outcome, CallFailed):
-                run.account.unchecked.update(finding.chunk_indices)
+                account.add_failed(index, outcome, Stage.GATE)
+                kept = gate.add_unscored(index, may_pass=outcome.error != LIMIT_REACHED)
             else:
-                support = outcome
-        return judge_finding(finding, support, run.calibration)
+                score = relevance(yes_score(outcome), self.lexical[index], run.resources.gate)
+                self.scores[index] = score
+                account.gated.add(index)
+                run.resources.emit(ChunkGated(chunk_index=index, score=score))
+                kept = gate.add(index, score)
+            if not await kept:
+                return None
+            self._expect_maps(gate.passed - self.map_calls)
 
-    def _is_kept(self, finding: Finding) -> bool:
-        return self.run.task.free_text or finding.probability >= self.run.calibration.keep_probability
+        # 2. Map: what it says, and which sentences say so.
+        call = prove(map_call(chunk, run.question_ids, run.task, run.request, run.tokenizer))
+        gate_score, question = self.scores.get(index), run.request.question
+        finding = await complete_parsed(
+            call, lambda completion: read_finding(completion, chunk, run.document, question, gate_score), meter
+        )
+        if isinstance(finding, CallFailed):
+            account.add_failed(index, finding)
+            return None
+        if finding.is_empty:
+            account.add_read(index, None)
+            return None
+        finding = replace(finding, evidence=finding.evidence + self.known)
+
+        # 3. Check: do those sentences alone support it? One token; then its probability.
+        support = None
+        if run.request.use_support_check and run.task.supported and finding.located_quotes:
+            checked = await meter.complete(prove(support_call(finding, run.question_ids, run.task, run.tokenizer)))
+            if isinstance(checked, CallFailed):
+                account.unchecked.update(finding.chunk_indices)
+            else:
+                support = checked
+        finding = judge_finding(finding, support, run.calibration)
+
+        # 4. Keep what is likely enough.
+        if not run.task.free_text and finding.probability < run.calibration.keep_probability:
+            account.add_read(index, None)
+            return None
+        account.add_read(index, finding)
+        self.on_finding(finding)
+        return finding
+
+    def _expect_maps(self, more: int) -> None:
+        if more:
+            self.map_calls += more
+            self.run.resources.emit(StageStarted(stage=Stage.MAP, calls=self.map_calls))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipeline.findings.answer import NOTHING, Conclusion, conclude, conclude_from_one, speaks_against
 from pipeline.findings.finding import Finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import TEXT, answer_schema, number_list, object_schema, parse_fields
@@ -38,7 +38,8 @@ async def reduce_findings(
             return conclude_from_one(settled, findings, rivals=[one for one in (best, *rivals) if one is not settled])
         if settled is not None:
             warning = f"Findings that contradict each other could not be compared: {settled.message}"
-    parsed = await complete_one(_reduce_call(findings, collapse, letters), parse_fields, collapse.dispatcher, repairs=0)
+    call = _reduce_call(findings, collapse, letters)
+    parsed = await complete_parsed(call, parse_fields, collapse.dispatcher, repairs=0)
     if not isinstance(parsed, CallFailed):
         if parsed.text("answer"):
             named = [findings[n - 1] for n in parsed.numbers("findings") if 1 <= n <= len(findings)]

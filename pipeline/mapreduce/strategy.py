@@ -56,9 +56,7 @@ class MapReduce:
             document_tokens=run.document_tokens(),
             chunks=len(chunks),
             calls=calls,
-            prompt_tokens=read * (2 if gated else 1)
-            + (supports + settling) * 300
-            + (collapses + 1) * 3000,
+            prompt_tokens=read * (2 if gated else 1) + (supports + settling) * 300 + (collapses + 1) * 3000,
             output_tokens=len(chunks) * task.map_output_tokens + (collapses + 1) * task.reduce_output_tokens,
             depth=3 + gated + (2 if again else 0) + (1 if collapses else 0) + (MOST_RIVALS if settling else 0),
             graph=_graph(len(chunks), gated=gated, supported=bool(supports)),
@@ -83,11 +81,9 @@ class MapReduce:
             lexical=lexical,
             on_finding=lambda finding: _show(finding, run),
         )
-        # 2. Read and collapse, side by side.
+        # 2. Read every chunk (`read_chunk`), and collapse what is found meanwhile.
         async with asyncio.TaskGroup() as group:
-            group.create_task(reading.read_all())
-            collapsing = group.create_task(collapse_findings(reading.frontier.in_order(), collapse))
-        findings = collapsing.result()
+            findings = await collapse_findings(reading.read_all(group), collapse)
         # 3. Nothing found: look again at what the gate kept out, then where the best clue leads.
         if not findings and reading.gated:
             findings = await reading.look_again()

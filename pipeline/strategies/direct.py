@@ -13,7 +13,7 @@ from pipeline.documents.document import Document
 from pipeline.errors import DocumentTooLong
 from pipeline.findings.answer import NOTHING, Answer, conclude_from_one
 from pipeline.findings.finding import Finding, Findings
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.schema import (
     CONFIDENCE,
@@ -139,7 +139,7 @@ async def answer_in_one_call(
     run.read_as([chunk])
     run.account.warnings += warnings
     resources.emit(StageStarted(stage=Stage.DIRECT, calls=1))
-    found = await complete_one(
+    found = await complete_parsed(
         resources.budget.prove(call), lambda completion: _read(completion, chunk, document, request), run.meter
     )
     said: list[Finding] = []

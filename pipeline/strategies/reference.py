@@ -21,8 +21,8 @@ from pipeline.errors import CallerError, CollapseStalled
 from pipeline.findings.answer import NOTHING, Answer, Conclusion
 from pipeline.findings.evidence import locate_quote
 from pipeline.findings.finding import Evidence
-from pipeline.llm.complete import complete
-from pipeline.llm.model import Call, CallFailed, Completion, Outcome, Sampling, Stage
+from pipeline.llm.complete import at_once
+from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.run.plan import Plan
 from pipeline.run.request import Request
@@ -149,7 +149,7 @@ def _room_tokens(stage: Stage, run: Run) -> int:
 
 async def _map(run: Run) -> list[_Piece]:
     calls = [_call(Stage.MAP, {"chunk": chunk.plain_token_ids}, run, chunk.index) for chunk in run.chunks]
-    outcomes = [outcome async for outcome in run.meter.complete(calls)]
+    outcomes = await at_once(map(run.meter.complete, calls))
     pieces: list[_Piece] = []
     for chunk, outcome in zip(run.chunks, outcomes, strict=True):
         if isinstance(outcome, Completion):
@@ -176,7 +176,7 @@ async def _collapse(pieces: list[_Piece], run: Run) -> list[_Piece]:
         sizes = [_total_tokens([piece], run) for piece in pieces]
         groups = [[pieces[index] for index in group] for group in greedy_groups(sizes, room)]
         calls = [_call(Stage.COLLAPSE, {"findings": _joined(group, run)}, run) for group in groups]
-        outcomes: list[Outcome] = [outcome async for outcome in run.meter.complete(calls)]
+        outcomes = await at_once(map(run.meter.complete, calls))
         failed = [outcome for outcome in outcomes if isinstance(outcome, CallFailed)]
         if failed:
             run.account.warnings.append(
@@ -197,7 +197,7 @@ def _merge(group: list[_Piece], outcome: Completion) -> _Piece:
 async def _reduce(pieces: list[_Piece], run: Run) -> str:
     """The answer; empty if there is none, or if the call failed, which a warning says."""
     call = _call(Stage.REDUCE, {"findings": _joined(pieces, run)}, run)
-    outcome = await complete(run.resources.budget.prove(call), run.meter)
+    outcome = await run.meter.complete(run.resources.budget.prove(call))
     if isinstance(outcome, CallFailed):
         run.account.warnings.append(f"The last step failed, so there is no answer: {outcome.message}")
         return ""

@@ -15,7 +15,7 @@ from pipeline.documents.document import Document
 from pipeline.findings.answer import NOTHING, Answer, Conclusion, conclude_from_one
 from pipeline.findings.evidence import MOST_EVIDENCE, spread_evidence
 from pipeline.findings.finding import Finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.schema import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
 from pipeline.mapreduce.map import MOST_QUOTES, evidence_of
@@ -123,7 +123,7 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
 
 async def _read_next(chunk: Chunk, known: Finding | None, run: Run) -> Update | CallFailed:
     call = run.resources.budget.prove(_call(chunk, known, run))
-    return await complete_one(call, lambda completion: _read(completion, chunk, run), run.meter)
+    return await complete_parsed(call, lambda completion: _read(completion, chunk, run), run.meter)
 
 
 def _call(chunk: Chunk, known: Finding | None, run: Run) -> Call:

@@ -124,9 +124,9 @@ async def measure_speed(session: Session, document: Document) -> float:
             sampling=Sampling(max_output_tokens=1),
             stage=Stage.DIRECT,
         )
-        async for outcome in session.dispatcher.complete([call]):
-            if isinstance(outcome, CallFailed):
-                raise ReplicaUnavailable(f"The model did not answer a short test: {outcome.message}")
+        outcome = await session.dispatcher.complete(call)
+        if isinstance(outcome, CallFailed):
+            raise ReplicaUnavailable(f"The model did not answer a short test: {outcome.message}")
         seconds = time.monotonic() - begun_s
     return _TIMED_TOKENS / seconds
 

@@ -6,7 +6,6 @@ So what does not fit is reported to the person who wrote it, and not when the jo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from pipeline.ask import ask
@@ -25,9 +24,10 @@ from serving.settings import Settings
 class _NoModel:
     """The dispatcher of a rehearsal: a call that the journal does not have fails, as it did when the run was there."""
 
-    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        for _ in calls:
-            yield CallFailed(error="ReplicaUnavailable", message="no call is made while an edit is tried")
+    window = 64
+
+    async def complete(self, call: Call) -> Outcome:  # noqa: ARG002
+        return CallFailed(error="ReplicaUnavailable", message="no call is made while an edit is tried")
 
 
 async def rehearse_edit(job: Job, edited: Checkpoint, document: Document, settings: Settings) -> None:

@@ -21,7 +21,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.serve.config import RequestRouterConfig
 from ray.serve.schema import ApplicationStatus, LoggingConfig
 
-from pipeline.dispatch.ray_tasks import ReplicaAddress
+from pipeline.dispatch.ray_tasks import CALLS_PER_REPLICA, TASK_CPUS, ReplicaAddress
 from pipeline.errors import OutOfMemory, ReplicaUnavailable
 from serving.cluster.processes import MARK, end_processes
 from serving.machine import cpu_count
@@ -33,8 +33,10 @@ DEPLOYMENT = "engine"
 NAMESPACE = "longfold"
 OBJECT_STORE_BYTES = 256 << 20
 """Calls and completions are kilobytes; Ray's own default is a third of the memory."""
-SPARE_CPUS = 2
-"""In Ray's books beside the replicas: two batches in flight and two urgent tasks, each half a CPU."""
+TASK_SLOTS = 4
+"""Of each replica, in tasks of half a CPU: batches of gate and map calls, two of each."""
+SPARE_CPUS = 1
+"""In Ray's books beside the replicas and their batches: two urgent tasks."""
 READY_S = 1800.0
 
 Auth = Literal["token", "disabled"]
@@ -49,6 +51,8 @@ class Cluster:
     """Where another process on this machine joins it."""
     replicas: int
     replica_address: ReplicaAddress
+    calls_per_replica: int
+    """Worth having there at once: what its engine computes, and as much waiting for it."""
     mark: str
     """How its processes are found, if this process started it; empty if it joined."""
 
@@ -97,6 +101,7 @@ def start(
         address=address,
         replicas=placement.replicas,
         replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
+        calls_per_replica=_calls_per_replica(),
         mark=mark,
     )
 
@@ -118,6 +123,7 @@ def join(address: str, *, folder: Path | None = None, auth: Auth = "token") -> C
         address=address,
         replicas=max(1, sum(state.values())),
         replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
+        calls_per_replica=_calls_per_replica(),
         mark="",
     )
 
@@ -163,7 +169,7 @@ def deploy(placement: Placement, *, report: Report) -> None:
 
 def _start_ray(placement: Placement, *, folder: Path, dashboard: bool) -> str:
     """Return the new cluster's address."""
-    reserved = int(placement.replicas * placement.num_cpus) + SPARE_CPUS
+    reserved = int(placement.replicas * (placement.num_cpus + TASK_SLOTS * TASK_CPUS)) + SPARE_CPUS
     try:
         context = ray.init(
             address="local",
@@ -197,6 +203,11 @@ def replica_statuses() -> list[ReplicaStatus]:
     ]
     asked = [(name, _ask(name)) for name in sorted(names)]
     return [ReplicaStatus(name=name.rpartition("#")[2], stats=stats) for name, stats in asked]
+
+
+def _calls_per_replica() -> int:
+    known = [status.stats["capacity"] for status in replica_statuses() if status.stats]
+    return 2 * min(known) if known else CALLS_PER_REPLICA
 
 
 def _ask(name: str) -> Mapping[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Callable
 
 from pipeline.llm.model import Call, CallFailed, Dispatcher, Outcome, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
@@ -45,14 +44,17 @@ class Pulse:
         """A job was given back because of silence: until something comes back, no job is tried on this model."""
         self._away = True
 
-    async def complete(self, calls: Iterable[Call]) -> AsyncIterator[Outcome]:
-        async with aclosing(self._inner.complete(calls)) as outcomes:  # type: ignore[type-var]  # a generator in fact
-            async for outcome in outcomes:
-                if not isinstance(outcome, CallFailed):
-                    self._last_s = self._clock()
-                    self._away = False
-                    self.trouble = ""
-                yield outcome
+    @property
+    def window(self) -> int:
+        return self._inner.window
+
+    async def complete(self, call: Call) -> Outcome:
+        outcome = await self._inner.complete(call)
+        if not isinstance(outcome, CallFailed):
+            self._last_s = self._clock()
+            self._away = False
+            self.trouble = ""
+        return outcome
 
     async def check(self, tokenizer: Tokenizer) -> None:
         """Ask the model for one token if nothing came back lately."""
@@ -60,8 +62,8 @@ class Pulse:
             return
         try:
             async with asyncio.timeout(READY_S):
-                async for outcome in self.complete([_canary(tokenizer)]):
-                    self.trouble = outcome.message if isinstance(outcome, CallFailed) else ""
+                outcome = await self.complete(_canary(tokenizer))
+                self.trouble = outcome.message if isinstance(outcome, CallFailed) else ""
         except TimeoutError:
             self.trouble = f"The model did not answer within {READY_S:.0f} s."
 

@@ -15,7 +15,7 @@ from pipeline.errors import CallerError
 from pipeline.findings.answer import Answer
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.chat import chat_call
-from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Completion, Sampling
+from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Sampling
 from pipeline.run.answer_json import answer_record
 from pipeline.run.events import Event, Written
 from pipeline.run.meter import Meter
@@ -65,11 +65,9 @@ async def run_chat(job: Job, session: Session, emit: Emit, *, owner: str) -> Res
     call = await asyncio.to_thread(_chat_call, job, session.model)
     call = replace(call, tell=lambda text: emit(Written(text=text)))
     meter = Meter(session.journaled(owner=owner, run_id=job.id, emit=emit), Limits(), emit)
-    outcomes = [outcome async for outcome in meter.complete([call])]
-    [outcome] = outcomes
+    outcome = await meter.complete(call)
     if isinstance(outcome, CallFailed):
         raise error_class(outcome.error)(outcome.message)
-    assert isinstance(outcome, Completion)
     return {
         "text": outcome.text,
         "finish_reason": outcome.finish_reason,

@@ -13,13 +13,13 @@ import os
 import time
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pipeline.dispatch.retry import as_failure
-from pipeline.errors import LongfoldError, UnknownName
-from pipeline.llm.model import Call, EncodedPrompt, Outcome, Sampling, Stage
+from pipeline.errors import InternalError, LongfoldError, UnknownName
+from pipeline.llm.model import Call, EncodedPrompt, News, Outcome, Sampling, Stage
 from serving.replicas.hosted_scripted import host_scripted
 from serving.replicas.hosting import EngineProgress, HostedModel
 from serving.replicas.vllm_engine import VllmModel, VllmSettings
@@ -59,6 +59,8 @@ class ReplicaStats:
     uptime_s: float
     tokens_per_s: float
     """Prompt and output tokens, over the last half minute or since it was last asked."""
+    capacity: int
+    """How many calls the engine computes at once."""
     progress: EngineProgress
 
 
@@ -75,36 +77,50 @@ class Engine:
         self._model = ENGINES[spec.engine](spec.options)
         self._model.start()
 
-    async def complete(self, call: Call) -> Outcome:
-        """Return the completion, or the failure as a value: an exception would cost a traceback per call."""
+    async def complete(self, calls: Sequence[Call], told: Collection[int] = ()) -> AsyncIterator[list[News]]:
+        """Complete calls side by side; yields (place, outcome) of those that have ended since the last time.
+
+        Of the places in `told` also the whole text so far, while it is written. A failure is a value: an exception
+        would cost a traceback per call.
+        """
+        news: dict[int, str | Outcome] = {}
+        arrived = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        async def complete_one(place: int, call: Call) -> None:
+            def tell(text: str) -> None:
+                if place not in news:
+                    loop.call_later(TELL_EVERY_S, arrived.set)
+                news[place] = text
+
+            news[place] = await self._complete(replace(call, tell=tell if place in told else None))
+            arrived.set()
+
+        running = [loop.create_task(complete_one(place, call)) for place, call in enumerate(calls)]
+        left = len(running)
+        try:
+            while left:
+                await arrived.wait()
+                arrived.clear()
+                if news:
+                    sent = list(news.items())
+                    news.clear()
+                    left -= sum(not isinstance(what, str) for _, what in sent)
+                    yield sent
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def _complete(self, call: Call) -> Outcome:
         try:
             return await self._model.complete(call)
         except LongfoldError as error:
             if (reason := self._model.dead_reason()) is not None:
                 _end_process(f"the engine died: {reason}")
             return as_failure(error)
-
-    async def write(self, call: Call) -> AsyncIterator[str | Outcome]:
-        """Complete a call; yields its whole text so far while it is written, and last the outcome."""
-        text, news = "", asyncio.Event()
-
-        def tell(so_far: str) -> None:
-            nonlocal text
-            text = so_far
-            news.set()
-
-        completing = asyncio.create_task(self.complete(replace(call, tell=tell)))
-        completing.add_done_callback(lambda _: news.set())
-        try:
-            while not completing.done():
-                await news.wait()
-                news.clear()
-                if not completing.done():
-                    yield text
-                    await asyncio.wait([completing], timeout=TELL_EVERY_S)
-            yield completing.result()
-        finally:
-            completing.cancel()
+        except Exception as error:
+            logger.exception("replica.call_failed")
+            return as_failure(InternalError(f"The replica raised {type(error).__name__}: {error}"))
 
     async def check_health(self) -> None:
         """Called by Serve: once before the replica counts as ready, then periodically."""
@@ -125,6 +141,7 @@ class Engine:
             node=_node(),
             uptime_s=time.monotonic() - self._started,
             tokens_per_s=self._rate(progress),
+            capacity=self._model.capacity,
             progress=progress,
         )
 

@@ -28,6 +28,8 @@ class HostedScripted:
         self._prompt_tokens = self._output_tokens = 0
         self._last_progress = 0.0
 
+    capacity = 16
+
     def start(self) -> None: ...
 
     async def complete(self, call: Call) -> Completion:

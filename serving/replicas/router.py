@@ -1,45 +1,32 @@
-"""Which replica takes a call: the one whose cache holds its chunk, unless that one is much busier than another.
+"""Which replica takes a batch: each lane of the dispatchers (`pipeline/dispatch/ray_tasks.py`) has one of its own.
 
-Rendezvous hashing: every router ranks the replicas by the hash of chunk and replica, so that all processes agree
-without talking, and a replica that comes or goes moves only its own share of the chunks.
+Lanes choose in turn, each the free replica with the highest hash of lane and replica (rendezvous hashing): all
+processes agree without talking, and when a replica comes or goes most lanes keep theirs, with their chunks in its cache.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-OVERFLOW_FACTOR = 2.0
-OVERFLOW_CALLS = 8
-"""A preferred replica is left when it has more than `OVERFLOW_FACTOR` times the calls of the least loaded, and so
-many more: reading a chunk again costs seconds, and so does waiting behind this many calls."""
 
+@lru_cache(maxsize=4096)
+def replica_of(lane: int, replicas: tuple[str, ...]) -> str:
+    """Of `replicas` (their ids), the one of `lane`; the same everywhere."""
 
-def preferred(affinity: str, replicas: Sequence[str]) -> list[str]:
-    """`replicas` (their ids), the best for `affinity` first; the same everywhere."""
+    def weight(number: int, replica: str) -> bytes:
+        return hashlib.blake2b(f"{number}\0{replica}".encode(), digest_size=8).digest()
 
-    def weight(replica: str) -> bytes:
-        return hashlib.blake2b(f"{affinity}\0{replica}".encode(), digest_size=8).digest()
-
-    return sorted(replicas, key=weight, reverse=True)
-
-
-def choose(affinity: str, load: Callable[[str], int], replicas: Sequence[str]) -> list[str]:
-    """Replicas in the order in which to try them. `load` is the number of calls a replica has, as far as known."""
-    by_load = sorted(replicas, key=load)
-    if not affinity:
-        return by_load
-    ranked = preferred(affinity, replicas)
-    least = load(by_load[0])
-    if load(ranked[0]) > max(least * OVERFLOW_FACTOR, least + OVERFLOW_CALLS):
-        return by_load
-    return ranked
+    free = set(replicas)
+    for number in range(lane % len(replicas)):
+        free.remove(max(free, key=lambda replica: weight(number, replica)))
+    return max(free, key=lambda replica: weight(lane % len(replicas), replica))
 
 
 class AffinityRouter(RequestRouter):  # type: ignore[misc]
-    """Serve's hook. A call's affinity arrives as the session id of its request."""
+    """Serve's hook. The lane arrives as the session id of a request."""
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -50,9 +37,8 @@ class AffinityRouter(RequestRouter):  # type: ignore[misc]
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True
         by_id = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
-
-        def load(replica: str) -> int:
-            return self.replica_queue_len_cache.get(by_id[replica].replica_id) or 0
-
-        order = choose(pending_request.metadata.session_id or "", load, sorted(by_id))
-        return [[by_id[replica]] for replica in order]
+        lane = pending_request.metadata.session_id
+        if not lane:
+            return [candidate_replicas]
+        first = replica_of(int(lane), tuple(sorted(by_id)))
+        return [[by_id[first]], [one for name, one in by_id.items() if name != first]]

@@ -10,21 +10,22 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pipeline.errors import ContextOverflow, InternalError, LongfoldError, ReplicaUnavailable
 from pipeline.llm.model import Call, Completion, FinishReason, Sampling, Usage
-from serving.replicas.cpu_scheduling import Turns
+from serving.replicas.cpu_scheduling import Turns, pace_steps
 from serving.replicas.engine_meter import EngineMeter
 from serving.replicas.hosting import EngineProgress
-from serving.replicas.pace_steps import pace_steps
 from serving.replicas.stepped_engine import EngineRequest, SteppedEngine
 
 if TYPE_CHECKING:
     from vllm import AsyncEngineArgs, RequestOutput, SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
 
+CPU_CALLS_AT_ONCE = 16
 REPETITION = {"min_pattern_size": 4, "max_pattern_size": 32, "min_count": 4}
 """Tokens: a phrase of 4 to 32 tokens said four times, or one token sixteen times, ends the output.
 A repetition penalty would do harm: vLLM applies it to the prompt too, and the model can no longer quote."""
@@ -69,7 +70,7 @@ class VllmModel:
         self._tokenizer: Any = None
         self._choice_ids: dict[str, int] = {}
         self._ids = itertools.count()
-        self._turns = Turns(bulk_tokens=None if settings.on_gpu else 8 * settings.step_tokens)
+        self._turns = None if settings.on_gpu else Turns(gate_tokens=8 * settings.step_tokens)
         self._meter = EngineMeter()
         self._in_flight = 0
 
@@ -102,13 +103,18 @@ class VllmModel:
         self._in_flight += 1
         started = time.monotonic()
         try:
-            async with self._turns.take(call):
+            async with self._turns.take(call) if self._turns else nullcontext():
                 output = await engine.generate(request)
         except Exception as error:  # whatever the engine raises becomes one of ours, here and nowhere else
             raise _translate(error, doing="The engine failed on a call") from error
         finally:
             self._in_flight -= 1
         return self.completion(output, call.sampling, seconds=time.monotonic() - started)
+
+    @property
+    def capacity(self) -> int:
+        # A CPU computes prompts one after the other: more than a few only share its steps.
+        return self._settings.max_sequences if self._settings.on_gpu else CPU_CALLS_AT_ONCE
 
     def progress(self) -> EngineProgress:
         return self._meter.progress(self._in_flight)

@@ -91,6 +91,6 @@ async def test_control_tokens_in_a_document_are_plain_text(served: Served) -> No
     template = tokenizer.encode_template(tokenizer.chat_prefix) + tokenizer.encode_template(tokenizer.chat_suffix)
     sent = [token for token in call.prompt.token_ids if token in tokenizer.control_ids]
     assert sent == [token for token in template if token in tokenizer.control_ids]
-    outcomes = [outcome async for outcome in given.dispatcher.complete([call])]
-    assert isinstance(outcomes[0], Completion)
-    assert outcomes[0].usage.prompt_tokens == len(call.prompt.token_ids), "the engine encodes nothing again"
+    outcome = await given.dispatcher.complete(call)
+    assert isinstance(outcome, Completion)
+    assert outcome.usage.prompt_tokens == len(call.prompt.token_ids), "the engine encodes nothing again"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.llm.complete import at_once
 from pipeline.llm.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
 from serving.models.dtype import choose_dtype
 from serving.replicas.vllm_engine import VllmModel, VllmSettings
@@ -39,7 +40,7 @@ def make_call(served: Served, text: str, *, stage: Stage = Stage.MAP, **sampling
 
 
 async def complete(served: Served, *calls: Call) -> list[Outcome]:
-    return [outcome async for outcome in served.dispatcher().complete(calls)]
+    return await at_once(map(served.dispatcher().complete, calls))
 
 
 async def complete_one(served: Served, call: Call) -> Completion:
@@ -183,12 +184,14 @@ async def test_a_chat_is_written_while_the_prompts_of_others_are_computed_a_litt
     chat = make_call(served, "Once upon a time", stage=Stage.DIRECT, max_output_tokens=40)
     finished: list[Stage] = []
 
-    async def send(*calls: Call) -> None:
-        async for outcome in served.dispatcher().complete(calls):
-            assert isinstance(outcome, Completion), outcome
-            finished.append(calls[0].stage)
+    dispatcher = served.dispatcher()
 
-    bulk = asyncio.create_task(send(*prompts))
+    async def send(call: Call) -> None:
+        outcome = await dispatcher.complete(call)
+        assert isinstance(outcome, Completion), outcome
+        finished.append(call.stage)
+
+    bulk = asyncio.create_task(at_once(map(send, prompts)))
     while not finished:
         await asyncio.sleep(0.05)
     await send(chat)

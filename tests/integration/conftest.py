@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
+from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.llm.model import Call, EncodedPrompt, Sampling, Stage
 from serving.cluster import ray_cluster as cluster
@@ -46,11 +46,11 @@ class Rig:
     cluster: cluster.Cluster
     folder: Path
 
-    def dispatcher(self, **batching: int) -> RayTaskDispatcher:
+    def dispatcher(self, calls_per_replica: int = 32) -> RayTaskDispatcher:
         return RayTaskDispatcher(
             self.cluster.replica_address,
             replicas=self.cluster.replicas,
-            batching=Batching(**batching),
+            calls_per_replica=calls_per_replica,
             retry=RetryPolicy(first_wait_s=0.2, longest_wait_s=2.0),
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline.ask import ask
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
-from pipeline.dispatch.ray_tasks import Batching, RayTaskDispatcher
+from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.findings.answer import Answer
 from pipeline.llm.model import Dispatcher
@@ -38,7 +38,7 @@ def patient_dispatcher(joined: ray_cluster.Cluster) -> RayTaskDispatcher:
     return RayTaskDispatcher(
         joined.replica_address,
         replicas=joined.replicas,
-        batching=Batching(first_calls=4, calls=8),
+        calls_per_replica=16,
         retry=RetryPolicy(first_wait_s=0.2, longest_wait_s=2.0),
     )
 

@@ -25,11 +25,12 @@ ASK = """
 import asyncio, sys
 from pathlib import Path
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
+from pipeline.llm.complete import at_once
 from serving.cluster import daemon
 from tests.integration.conftest import make_call
 
 async def ask(address):
-    return [o.text async for o in RayTaskDispatcher(address).complete(map(make_call, range(5)))]
+    return [one.text for one in await at_once(map(RayTaskDispatcher(address).complete, map(make_call, range(5))))]
 
 folder = Path(sys.argv[1])
 joined = daemon.join(daemon.find(folder), folder)

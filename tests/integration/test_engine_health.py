@@ -31,6 +31,7 @@ class Dying:
         raise InternalError(kind) if kind == "poison" else ReplicaUnavailable(kind)
     def dead_reason(self):
         return "CUDA out of memory" if kind == "dies" else None
+    capacity = 16
     def progress(self):
         return EngineProgress(
             running=3, waiting=0, kv_usage=0.0, idle_s=99.0 if kind == "stalls" else 0.0,
@@ -45,8 +46,9 @@ async def main():
         if ask == "health":
             await replica.check_health()
         else:
-            outcomes = await asyncio.gather(*(replica.complete(engine._canary()) for _ in range(20)))
-            print(outcomes[0].error, outcomes[0].message)
+            async for news in replica.complete([engine._canary()] * 20):
+                for _, outcome in news:
+                    print(outcome.error, outcome.message)
 
 asyncio.run(main())
 """
@@ -75,4 +77,4 @@ def test_a_replica_that_makes_no_progress_is_ended_by_its_health_check() -> None
 def test_a_call_that_fails_on_a_live_engine_is_a_failure_and_ends_nothing() -> None:
     ended = live("poison", "calls")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["InternalError poison"] * 20
+    assert ended.stdout.splitlines() == ["InternalError poison"] * 20 * 20

@@ -21,7 +21,7 @@ from pipeline.documents.document import Document
 from pipeline.errors import MalformedOutput
 from pipeline.findings.answer import NOTHING, Answer, Conclusion, conclude_from_one
 from pipeline.findings.finding import Finding, Findings
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.prompt import PromptTemplate, chat_prompt
 from pipeline.llm.schema import TEXT, object_schema, parse_fields, whole_number
@@ -185,7 +185,7 @@ async def _judge(found: Sequence[Conclusion], run: Run) -> int | None:
             raise MalformedOutput(f"There is no candidate {number}.")
         return number - 1
 
-    result = await complete_one(_judge_call(run, found), read, run.meter, repairs=REPAIRS)
+    result = await complete_parsed(_judge_call(run, found), read, run.meter, repairs=REPAIRS)
     if isinstance(result, CallFailed):
         run.account.warnings.append(f"The judge failed, so the vote decided: {result.message}")
         return None

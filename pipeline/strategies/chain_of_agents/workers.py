@@ -14,7 +14,7 @@ from pipeline.chunks.split import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
 from pipeline.errors import StateInvalid
 from pipeline.findings.evidence import point_to_sentences
 from pipeline.findings.finding import Finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling
 from pipeline.llm.schema import TEXT, WORDS_PER_TOKEN, number_list, object_schema, parse_fields
 from pipeline.mapreduce.map import MOST_QUOTES
@@ -107,7 +107,7 @@ async def follow_path(keeper: NoteKeeper, path: int, order: Sequence[int], meeti
         unit = await meeting.reach(place, path, unit)
         chunk = run.chunks[index]
         call = run.resources.budget.prove(worker_call(keeper, chunk, unit))
-        handed = await complete_one(call, _read, run.meter, repairs=REPAIRS)
+        handed = await complete_parsed(call, _read, run.meter, repairs=REPAIRS)
         if isinstance(handed, CallFailed):
             run.account.add_failed(index, handed)
         elif handed.text in ("", unit.text):

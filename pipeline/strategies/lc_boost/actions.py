@@ -14,7 +14,7 @@ from pipeline.chunks.split import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
 from pipeline.errors import MalformedOutput
 from pipeline.findings.evidence import correct_pointers, point_to_sentences
 from pipeline.findings.finding import Evidence
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import (
@@ -100,7 +100,7 @@ async def reason(run: Run) -> Approach:
     """Ask once how to go about it. Where the task itself needs every part, nothing is asked."""
     if not run.task.gated:
         return Approach(everything=True)
-    result = await complete_one(reason_call(run), _read_approach, run.meter)
+    result = await complete_parsed(reason_call(run), _read_approach, run.meter)
     if isinstance(result, CallFailed):
         run.account.warnings.append(f"The task reasoning failed, so the search went by words: {result.message}")
         return Approach(everything=False)
@@ -190,7 +190,7 @@ async def take_step(
     def read(completion: Completion) -> Step:
         return _read_step(keeper.run, keeper.run.chunks[index], parse_fields(completion), actions)
 
-    return await complete_one(step_call(keeper, index, notes, actions, unread), read, keeper.run.meter)
+    return await complete_parsed(step_call(keeper, index, notes, actions, unread), read, keeper.run.meter)
 
 
 def _read_step(run: Run, chunk: Chunk, parsed: ParsedFields, actions: Sequence[Action]) -> Step:

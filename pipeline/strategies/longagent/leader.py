@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pipeline.errors import MalformedOutput
 from pipeline.findings.finding import ChunkIndex, Finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import TEXT, Schema, answer_schema, number_list, object_schema, one_of, parse_fields
@@ -127,7 +127,7 @@ async def decide(run: Run, rounds: Sequence[Round], allowed: Sequence[Action]) -
 
     answers = await _answers(run, rounds)
     ids = run.tokenizer.encode_content(answers)[: answers_room_tokens(run)]
-    return await complete_one(_decide_call(run, rounds, ids, allowed), read, run.meter, repairs=REPAIRS)
+    return await complete_parsed(_decide_call(run, rounds, ids, allowed), read, run.meter, repairs=REPAIRS)
 
 
 def _allowed(name: str, allowed: Sequence[Action]) -> Action:
@@ -231,7 +231,7 @@ def _instruct_call(run: Run, prompt: str, values: dict[str, Sequence[int]]) -> C
 
 
 async def _instruct(run: Run, call: Call) -> str:
-    result = await complete_one(
+    result = await complete_parsed(
         call, lambda completion: parse_fields(completion).text("instruction"), run.meter, repairs=REPAIRS
     )
     return "" if isinstance(result, CallFailed) else result

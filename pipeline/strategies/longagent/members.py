@@ -12,7 +12,7 @@ from pipeline.chunks.call import chunk_call
 from pipeline.chunks.split import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
 from pipeline.findings.evidence import correct_pointers, point_to_sentences
 from pipeline.findings.finding import Finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling
 from pipeline.llm.schema import (
     CONFIDENCE,
@@ -122,4 +122,4 @@ async def merge_members(run: Run, pair: tuple[int, int], instruction: str) -> Fi
         return run.judge(finding)
 
     call = run.resources.budget.prove(_merge_call(run, first, second, instruction))
-    return await complete_one(call, read, run.meter, repairs=REPAIRS)
+    return await complete_parsed(call, read, run.meter, repairs=REPAIRS)

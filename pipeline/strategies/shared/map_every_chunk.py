@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pipeline.chunks.split import Chunk
 from pipeline.findings.finding import Finding
-from pipeline.llm.complete import REPAIRS, complete_parsed
+from pipeline.llm.complete import REPAIRS, at_once, complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion
 from pipeline.run.run import Run
 
@@ -24,23 +24,17 @@ async def map_every_chunk(
     Sent in `order` (of chunk indices; document order without). `read` raises MalformedOutput. A call that fails leaves
     its chunk unread, and the others are read.
     """
-    order = range(len(run.chunks)) if order is None else order
     said: dict[int, Finding] = {}
 
-    def told(place: int, result: Finding | CallFailed) -> None:
-        index = order[place]
+    async def read_chunk(chunk: Chunk) -> None:
+        call = run.resources.budget.prove(make_call(chunk))
+        result = await complete_parsed(call, lambda completion: read(chunk, completion), run.meter, repairs=repairs)
         if isinstance(result, CallFailed):
-            run.account.add_failed(index, result)
+            run.account.add_failed(chunk.index, result)
             return
         if not result.is_empty:
-            said[index] = result
-        run.account.add_read(index, said.get(index))
+            said[chunk.index] = result
+        run.account.add_read(chunk.index, said.get(chunk.index))
 
-    await complete_parsed(
-        [run.resources.budget.prove(make_call(run.chunks[index])) for index in order],
-        lambda place, completion: read(run.chunks[order[place]], completion),
-        run.meter,
-        repairs=repairs,
-        told=told,
-    )
+    await at_once(read_chunk(run.chunks[index]) for index in order or range(len(run.chunks)))
     return dict(sorted(said.items()))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pipeline.findings.answer import NOTHING, Conclusion, conclude_from_one
 from pipeline.findings.evidence import MOST_EVIDENCE, holds_answer
 from pipeline.findings.finding import ChunkIndex, Evidence, Finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.prompt import PromptTemplate, chat_prompt
 from pipeline.llm.schema import (
@@ -97,7 +97,7 @@ class NoteKeeper:
             )
             return self.run.judge(finding)
 
-        result = await complete_one(self.answer_call(notes, template), read, self.run.meter, repairs=REPAIRS)
+        result = await complete_parsed(self.answer_call(notes, template), read, self.run.meter, repairs=REPAIRS)
         if isinstance(result, CallFailed):
             warning = f"The last step failed; the notes taken so far are all there is: {result.message}"
             text = notes.text if self.run.task.free_text else ""
@@ -127,7 +127,9 @@ async def condense_notes(text: str, most_tokens: int, run: Run) -> str:
         "words": tokenizer.encode_template(str(int(most_tokens * WORDS_PER_TOKEN))),
     }
     call = _condense_call(values, most_tokens, run)
-    shorter = await complete_one(call, lambda completion: parse_fields(completion).text("notes"), run.meter, repairs=0)
+    shorter = await complete_parsed(
+        call, lambda completion: parse_fields(completion).text("notes"), run.meter, repairs=0
+    )
     return cut_text(text if isinstance(shorter, CallFailed) or not shorter else shorter, most_tokens, tokenizer)
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from pipeline.errors import CollapseStalled
 from pipeline.findings.finding import ChunkIndex, Evidence
-from pipeline.llm.complete import complete_parsed
+from pipeline.llm.complete import at_once, complete_parsed
 from pipeline.llm.model import Call, CallFailed, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import TEXT, WORDS_PER_TOKEN, ParsedFields, object_schema, parse_fields
@@ -170,12 +170,8 @@ async def _merge_groups(
     calls = [job.run.resources.budget.prove(_collapse_call(members[place], words, job)) for place in asked]
     job.calls += len(calls)
     job.run.resources.emit(StageStarted(stage=Stage.COLLAPSE, calls=job.calls))
-    batches = [[call] for call in calls] if job.as_published else [calls]
-    outcomes = [
-        outcome
-        for batch in batches
-        for outcome in await complete_parsed(batch, lambda _, completion: parse_fields(completion), job.run.meter)
-    ]
+    asking = (complete_parsed(call, parse_fields, job.run.meter) for call in calls)
+    outcomes = [await each for each in asking] if job.as_published else await at_once(asking)
     merged = {place: group[0] for place, group in enumerate(members)}
     for place, outcome in zip(asked, outcomes, strict=True):
         merged[place] = _merged(members[place], outcome, job)

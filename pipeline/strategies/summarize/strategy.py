@@ -16,7 +16,7 @@ from pipeline.errors import CallerError
 from pipeline.findings.answer import NOTHING, Answer, Conclusion
 from pipeline.findings.evidence import MOST_EVIDENCE, spread_evidence
 from pipeline.findings.finding import Finding
-from pipeline.llm.complete import complete_one
+from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Stage
 from pipeline.llm.schema import parse_fields
 from pipeline.mapreduce.map import map_call, read_finding
@@ -185,7 +185,7 @@ class Summarize:
         if len(summaries) > 1 or self._schedule.as_published:
             run.resources.emit(StageStarted(stage=Stage.REDUCE, calls=1))
             call = run.resources.budget.prove(reduce_call(summaries, collapse))
-            outcome = await complete_one(call, parse_fields, run.meter)
+            outcome = await complete_parsed(call, parse_fields, run.meter)
             if not isinstance(outcome, CallFailed):
                 text = outcome.text("answer")
                 warning = "The summary was cut off at its longest." if text and outcome.truncated else ""

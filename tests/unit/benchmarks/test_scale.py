@@ -20,6 +20,7 @@ from benchmarks.systems.ray_share import map_calls, split_share
 from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
 from benchmarks.systems.simulated_replicas import RayShare, SimulatedDispatcher, SimulatedReplicas
 from pipeline.errors import CallerError, InternalError
+from pipeline.llm.complete import at_once
 from pipeline.llm.model import Call, Completion
 from pipeline.llm.scripted import seeded_script
 from serving.settings import Settings
@@ -47,7 +48,7 @@ def complete(replicas: int, tokens_per_s: float, calls: list[Call], ray: RayShar
     async def work(loop: SimulatedLoop) -> None:
         scripted = SimulatedReplicas(loop, replicas, tokens_per_s, seeded_script())
         dispatcher = SimulatedDispatcher(loop, scripted, replicas, ray)
-        outcomes.extend([outcome async for outcome in dispatcher.complete(calls)])
+        outcomes.extend(await at_once(map(dispatcher.complete, calls)))
 
     return simulate(work).seconds, outcomes
 

@@ -1,17 +1,18 @@
-"""Order, retries and bounds, without a cluster and without waiting."""
+"""Retries and bounds, without a cluster and without waiting."""
 
 from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.errors import CallTimedOut, ContextOverflow, LongfoldError, MalformedOutput, ReplicaUnavailable
-from pipeline.llm.model import Call, CallFailed, Completion, EncodedPrompt, Outcome, Sampling, Stage
+from pipeline.llm.complete import at_once
+from pipeline.llm.model import Call, CallFailed, Completion, EncodedPrompt, Sampling, Stage
 from pipeline.llm.scripted import Reply, ScriptedModel
 
 
@@ -49,44 +50,30 @@ def make_dispatcher(
     return InlineDispatcher(model, max_calls=max_calls, retry=policy, sleep=clock.sleep, clock=clock), model
 
 
-async def read(stream: AsyncIterator[Outcome]) -> list[str]:
-    return [o.text if isinstance(o, Completion) else o.error async for o in stream]
+async def read(dispatcher: InlineDispatcher, *numbers: int) -> list[str]:
+    outcomes = await at_once(dispatcher.complete(make_call(number)) for number in numbers)
+    return [one.text if isinstance(one, Completion) else one.error for one in outcomes]
 
 
-async def test_outcomes_keep_the_order_of_calls_when_later_ones_end_first() -> None:
+async def test_every_call_gets_its_own_outcome_when_later_ones_end_first() -> None:
     dispatcher, _ = make_dispatcher(
         lambda call, _: Reply(text=str(number_of(call)), delay_s=0.002 / (1 + number_of(call)))
     )
-    assert await read(dispatcher.complete(map(make_call, range(20)))) == [str(n) for n in range(20)]
+    assert await read(dispatcher, *range(20)) == [str(n) for n in range(20)]
 
 
 async def test_no_more_calls_run_at_once_than_there_is_room() -> None:
     dispatcher, model = make_dispatcher(lambda *_: Reply(delay_s=0.001), max_calls=3)
-    await asyncio.gather(*(read(dispatcher.complete(map(make_call, range(10)))) for _ in range(2)))
+    await asyncio.gather(*(read(dispatcher, *range(10)) for _ in range(2)))
     assert model.most_running == 3
-
-
-async def test_calls_are_read_only_as_far_as_there_is_room() -> None:
-    dispatcher, _ = make_dispatcher(lambda call, _: Reply(stalls=number_of(call) > 0), max_calls=2)
-    read_so_far = []
-
-    def source() -> Iterator[Call]:
-        for number in range(100):
-            read_so_far.append(number)
-            yield make_call(number)
-
-    stream = dispatcher.complete(source())
-    await anext(stream)
-    await asyncio.sleep(0)
-    assert len(read_so_far) <= 4
-    await stream.aclose()  # type: ignore[attr-defined]
+    assert dispatcher.window == 3
 
 
 async def test_an_urgent_call_enters_before_bulk_calls_that_wait() -> None:
     dispatcher, model = make_dispatcher(lambda *_: Reply(delay_s=0.001), max_calls=1)
-    bulk = asyncio.create_task(read(dispatcher.complete(make_call(n) for n in range(5))))
+    bulk = asyncio.create_task(read(dispatcher, *range(5)))
     await asyncio.sleep(0)
-    await read(dispatcher.complete([make_call(99, stage=Stage.REDUCE)]))
+    await dispatcher.complete(make_call(99, stage=Stage.REDUCE))
     assert 99 in [number_of(call) for call in model.calls[:3]]
     await bulk
 
@@ -97,7 +84,7 @@ async def test_an_urgent_call_enters_before_bulk_calls_that_wait() -> None:
 )
 async def test_a_call_is_tried_again_as_often_as_its_error_deserves(error: type[LongfoldError], attempts: int) -> None:
     dispatcher, model = make_dispatcher(lambda *_: Reply(error=error("no")))
-    (outcome,) = [o async for o in dispatcher.complete([make_call(1)])]
+    outcome = await dispatcher.complete(make_call(1))
     assert outcome == CallFailed(error=error.__name__, message="no", attempts=attempts)
     assert len(model.calls) == attempts
 
@@ -106,13 +93,13 @@ async def test_a_call_that_fails_once_succeeds_the_second_time() -> None:
     dispatcher, _ = make_dispatcher(
         lambda call, times: Reply(text="ok") if times else Reply(error=ReplicaUnavailable("down"))
     )
-    assert await read(dispatcher.complete([make_call(1)])) == ["ok"]
+    assert await read(dispatcher, 1) == ["ok"]
 
 
 async def test_waits_double_with_jitter_up_to_the_longest() -> None:
     clock = Clock()
     dispatcher, _ = make_dispatcher(lambda *_: Reply(error=ReplicaUnavailable("down")), clock, longest_wait_s=4.0)
-    await read(dispatcher.complete([make_call(1)]))
+    await read(dispatcher, 1)
     assert len(clock.waits_s) == 7
     for wait_s, full_s in zip(clock.waits_s, [1, 2, 4, 4, 4, 4, 4], strict=True):
         assert full_s / 2 <= wait_s <= full_s
@@ -120,7 +107,7 @@ async def test_waits_double_with_jitter_up_to_the_longest() -> None:
 
 async def test_an_outage_longer_than_its_deadline_ends_the_call() -> None:
     dispatcher, model = make_dispatcher(lambda *_: Reply(error=ReplicaUnavailable("down")), outage_s=2.0)
-    assert await read(dispatcher.complete([make_call(1)])) == ["ReplicaUnavailable"]
+    assert await read(dispatcher, 1) == ["ReplicaUnavailable"]
     assert 3 <= len(model.calls) < 8
 
 
@@ -138,49 +125,31 @@ async def test_a_model_that_raises_what_it_must_not_is_recorded_not_hidden() -> 
         async def complete(self, call: Call) -> Completion:
             raise ValueError("oops")
 
-    (outcome,) = [o async for o in InlineDispatcher(Broken()).complete([make_call(1)])]
+    outcome = await InlineDispatcher(Broken()).complete(make_call(1))
     assert isinstance(outcome, CallFailed)
     assert outcome.error == "InternalError"
     assert "ValueError: oops" in outcome.message
 
 
-async def test_closing_the_iterator_aborts_the_calls_that_run() -> None:
-    dispatcher, model = make_dispatcher(lambda call, _: Reply(stalls=number_of(call) > 0))
-    stream = dispatcher.complete(map(make_call, range(5)))
-    await anext(stream)
-    await stream.aclose()  # type: ignore[attr-defined]
-    assert model.running == 0
-
-
 async def test_cancelling_the_reader_aborts_the_calls_and_frees_their_room() -> None:
     dispatcher, model = make_dispatcher(lambda call, _: Reply(stalls=number_of(call) > 0), max_calls=2)
-    reader = asyncio.create_task(read(dispatcher.complete(make_call(n) for n in (1, 2, 3))))
+    reader = asyncio.create_task(read(dispatcher, 1, 2, 3))
     while model.running < 2:
         await asyncio.sleep(0)
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
     assert model.running == 0
-    assert await read(dispatcher.complete([make_call(0)])) == [""]
+    assert await read(dispatcher, 0) == [""]
 
 
 @pytest.mark.parametrize("steps", range(8))
 async def test_a_reader_cancelled_at_any_moment_leaves_all_room_free(steps: int) -> None:
     dispatcher, model = make_dispatcher(lambda call, _: Reply(stalls=number_of(call) > 0), max_calls=3)
-    reader = asyncio.create_task(read(dispatcher.complete(make_call(n) for n in range(1, 9))))
+    reader = asyncio.create_task(read(dispatcher, *range(1, 9)))
     for _ in range(steps):
         await asyncio.sleep(0)
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
     async with asyncio.timeout(1):
-        assert await read(dispatcher.complete(make_call(0) for _ in range(4))) == [""] * 4
+        assert await read(dispatcher, 0, 0, 0, 0) == [""] * 4
     assert model.running == 0
-
-
-async def test_what_the_source_of_calls_raises_reaches_the_reader() -> None:
-    def source() -> Iterator[Call]:
-        yield make_call(0)
-        raise RuntimeError("no more")
-
-    dispatcher, _ = make_dispatcher(lambda *_: Reply(text="first"))
-    with pytest.raises(RuntimeError, match="no more"):
-        await read(dispatcher.complete(source()))

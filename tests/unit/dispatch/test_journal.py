@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.errors import InternalError
+from pipeline.llm.complete import at_once
 from pipeline.llm.model import Call, CallFailed, Completion
 from pipeline.llm.scripted import Reply, ScriptedModel
 from tests.factories import make_call
@@ -23,7 +24,8 @@ def echo(call: Call, times: int) -> Reply:
 
 
 async def texts(dispatcher: JournaledDispatcher, calls: list[Call]) -> list[str]:
-    return [o.text if isinstance(o, Completion) else o.error async for o in dispatcher.complete(calls)]
+    outcomes = await at_once(map(dispatcher.complete, calls))
+    return [one.text if isinstance(one, Completion) else one.error for one in outcomes]
 
 
 async def test_a_completed_call_is_never_made_again(tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ async def test_another_model_does_not_get_this_ones_completions(tmp_path: Path) 
 
 @settings(max_examples=40, deadline=None)
 @given(known=st.lists(st.booleans(), max_size=12))
-def test_order_is_kept_whatever_is_known_already(known: list[bool]) -> None:
+def test_every_call_gets_its_own_outcome_whatever_is_known_already(known: list[bool]) -> None:
     import asyncio
 
     async def check() -> None:
@@ -65,15 +67,14 @@ async def test_a_failure_is_not_kept(tmp_path: Path) -> None:
     dispatcher = JournaledDispatcher(
         InlineDispatcher(ScriptedModel(lambda call, times: next(replies))), Journal(tmp_path / "j.sqlite"), "m"
     )
-    outcomes = [o async for o in dispatcher.complete([make_call()])]
-    assert isinstance(outcomes[0], CallFailed)
+    assert isinstance(await dispatcher.complete(make_call()), CallFailed)
     assert await texts(dispatcher, [make_call()]) == ["well"]
 
 
 async def test_a_completion_returns_as_it_was(tmp_path: Path) -> None:
     dispatcher = JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), Journal(tmp_path / "j.sqlite"), "m")
-    [paid] = [o async for o in dispatcher.complete([make_call()])]
-    [kept] = [o async for o in dispatcher.complete([make_call()])]
+    paid = await dispatcher.complete(make_call())
+    kept = await dispatcher.complete(make_call())
     assert isinstance(paid, Completion)
     assert isinstance(kept, Completion)
     assert (kept.text, kept.choice_logprobs, kept.usage) == (paid.text, paid.choice_logprobs, paid.usage)
@@ -200,7 +201,7 @@ async def test_a_resumed_run_counts_what_it_paid_for_itself_and_nothing_else(tmp
     async def flags(run_id: str, calls: list[Call]) -> list[tuple[bool, bool]]:
         dispatcher = JournaledDispatcher(InlineDispatcher(ScriptedModel(echo)), journal, "m", run_id=run_id)
         # One at a time, as calls of different stages come: two equal ones at once are two calls.
-        outcomes = [o for call in calls async for o in dispatcher.complete([call])]
+        outcomes = [await dispatcher.complete(call) for call in calls]
         return [(o.from_journal, o.own) for o in outcomes if isinstance(o, Completion)]
 
     await flags("another", calls[2:3])

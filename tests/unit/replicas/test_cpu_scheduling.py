@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 import pytest
 
-from pipeline.llm.model import Call, Stage
-from serving.replicas.cpu_scheduling import Turns
+from pipeline.llm.model import PRIORITY, Call, Stage
+from serving.replicas.cpu_scheduling import PROMPT_TOKENS_BESIDE_AN_ANSWER, Turns, pace_steps
 from tests.factories import make_call
 
 
@@ -39,7 +40,7 @@ def gate() -> Call:
 
 
 async def test_gate_calls_wait_while_a_finding_is_written() -> None:
-    desk = Desk(Turns(bulk_tokens=1000))
+    desk = Desk(Turns(gate_tokens=1000))
     async with asyncio.TaskGroup() as group:
         group.create_task(desk.use("map", make_call(stage=Stage.MAP)))
         await desk.settle()
@@ -54,7 +55,7 @@ async def test_gate_calls_wait_while_a_finding_is_written() -> None:
 
 
 async def test_only_as_many_gate_calls_as_keep_the_engine_busy_are_let_in() -> None:
-    desk = Desk(Turns(bulk_tokens=250))
+    desk = Desk(Turns(gate_tokens=250))
     async with asyncio.TaskGroup() as group:
         for name in "abcd":
             group.create_task(desk.use(name, gate()))
@@ -65,7 +66,7 @@ async def test_only_as_many_gate_calls_as_keep_the_engine_busy_are_let_in() -> N
 
 
 async def test_a_cancelled_wait_gives_its_turn_back() -> None:
-    desk = Desk(Turns(bulk_tokens=100))
+    desk = Desk(Turns(gate_tokens=100))
     holding = asyncio.create_task(desk.use("a", gate()))
     waiting = asyncio.create_task(desk.use("b", gate()))
     last = asyncio.create_task(desk.use("c", gate()))
@@ -80,12 +81,33 @@ async def test_a_cancelled_wait_gives_its_turn_back() -> None:
     await last
 
 
-async def test_on_a_gpu_nobody_waits() -> None:
-    desk = Desk(Turns(bulk_tokens=None))
-    async with asyncio.TaskGroup() as group:
-        for name in "abc":
-            group.create_task(desk.use(name, gate()))
-        group.create_task(desk.use("map", make_call(stage=Stage.MAP)))
-        assert await desk.settle() == ["a", "b", "c", "map"]
-        for done in desk.done.values():
-            done.set()
+@dataclass
+class Running:
+    """As vLLM's scheduler shows a call."""
+
+    priority: int
+    num_output_tokens: int
+
+
+@dataclass
+class Scheduler:
+    max_num_scheduled_tokens: int = 512
+    running: list[Running] = field(default_factory=list)
+
+
+def test_only_while_an_answer_is_written_steps_are_short() -> None:
+    scheduler = Scheduler()
+    before_step = pace_steps(scheduler)
+    reading = Running(PRIORITY[Stage.DIRECT], num_output_tokens=0)
+    finding = Running(PRIORITY[Stage.MAP], num_output_tokens=9)
+    for running, tokens in (
+        ([finding], 512),
+        ([finding, reading], 512),
+        ([finding, Running(PRIORITY[Stage.DIRECT], 1)], 2 + PROMPT_TOKENS_BESIDE_AN_ANSWER),
+        ([Running(PRIORITY[Stage.REDUCE], 1)], 1 + PROMPT_TOKENS_BESIDE_AN_ANSWER),
+        ([finding] * 600 + [Running(PRIORITY[Stage.REDUCE], 1)], 512),
+        ([], 512),
+    ):
+        scheduler.running = running
+        before_step()
+        assert scheduler.max_num_scheduled_tokens == tokens
