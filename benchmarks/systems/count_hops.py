@@ -3,8 +3,8 @@
     python -m benchmarks.systems.count_hops
 
 A hop is an entry of a function of the product in another file than the entry before it. What is followed is a question
-through `pipeline.ask.ask`, with a journal and the scripted model: once on one chunk with three calls (gate, map,
-support check), and once more on longer documents for what each further chunk costs that is gated and not kept.
+through `pipeline.ask.ask`, with a journal and a model that costs nothing: on one chunk with three calls (gate, map,
+support check), and on longer documents for what each further chunk costs that is gated and not kept.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
 from pipeline.findings.confidence import Calibration, GateSettings
 from pipeline.llm.budget import TokenBudget
-from pipeline.llm.model import Call
-from pipeline.llm.scripted import Reply, ScriptedModel
+from pipeline.llm.model import Call, Completion, Usage
 from pipeline.run.request import Request
 from pipeline.run.strategy import Resources
 
@@ -39,6 +38,7 @@ _PRODUCT = str(Path(pipeline.__file__).parent)
 _SYNTHESIZED = {"<genexpr>", "<lambda>", "<listcomp>", "<dictcomp>", "<setcomp>", "<module>"}
 _FACT = "The warden of the light is Odalys Brand."
 _FEW, _MANY = 12, 32
+_TOKENIZER = byte_tokenizer()
 
 
 Result = TypeVar("Result")
@@ -72,11 +72,18 @@ def _beginning(code: CodeType) -> int:
     return next(one.offset for one in dis.get_instructions(code) if one.opname == "RESUME" and one.arg == 0)
 
 
-def _script(call: Call, _: int) -> Reply:
-    says = _FACT in byte_tokenizer().decode(call.prompt.token_ids)
-    if call.sampling.choices:
-        return Reply(choice_logprobs=(-0.1, -3.0) if says else (-9.0, -0.1))
-    return Reply(text=json.dumps({"sentences": [1], "rationale": "", "answer": "Odalys Brand", "confidence": 5}))
+class _Model:
+    """Says yes of the part that holds the fact, and no of all others."""
+
+    async def complete(self, call: Call) -> Completion:
+        says = _FACT in _TOKENIZER.decode(call.prompt.token_ids)
+        fields = {"sentences": [1], "rationale": "", "answer": "Odalys Brand", "confidence": 5}
+        return Completion(
+            text="" if call.sampling.choices else json.dumps(fields),
+            finish_reason="stop",
+            usage=Usage(calls=1),
+            choice_logprobs=((-0.1, -3.0) if says else (-9.0, -0.1)) if call.sampling.choices else (),
+        )
 
 
 def _ask(paragraphs: int, folder: str) -> Callable[[], Answer]:
@@ -86,9 +93,9 @@ def _ask(paragraphs: int, folder: str) -> Callable[[], Answer]:
     document = Document.from_text("\n\n".join(texts))
     journal = Journal(Path(tempfile.mkdtemp(dir=folder)) / "journal.sqlite")
     resources = Resources(
-        tokenizer=byte_tokenizer(),
+        tokenizer=_TOKENIZER,
         budget=TokenBudget(32_768),
-        dispatcher=JournaledDispatcher(InlineDispatcher(ScriptedModel(_script)), journal, "scripted"),
+        dispatcher=JournaledDispatcher(InlineDispatcher(_Model()), journal, "scripted"),
         chunk_tokens=2_500,
         gate=GateSettings(enabled=True, keep_margin=2.0, keep_at_least=1, clear_score=2.0),
         calibration=Calibration(),

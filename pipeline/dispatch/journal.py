@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pipeline.dispatch.admission import AdmissionQueue
 from pipeline.errors import OutOfDisk
-from pipeline.llm.model import Call, Completion, Dispatcher, Outcome, Usage
+from pipeline.llm.model import BULK, PRIORITY, Call, Completion, Dispatcher, Outcome, Usage
 from pipeline.write_turn import WriteTurn
 
 _LOG = logging.getLogger(__name__)
@@ -276,7 +276,8 @@ class JournaledDispatcher:
             return known
         # A slot is held from the look at the disk until the completion is written: none that waits behind is paid for
         # when the disk becomes full meanwhile. What stands near an answer does not wait for the others.
-        async with self._admission.slot(priority=call.priority) if call.is_bulk else nullcontext():
+        bulk = call.stage in BULK
+        async with self._admission.slot(priority=PRIORITY[call.stage]) if bulk else nullcontext():
             await self._wait_for_room()
             outcome = await self._inner.complete(call)
             if isinstance(outcome, Completion):

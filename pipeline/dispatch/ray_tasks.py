@@ -29,7 +29,7 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 
 from pipeline.dispatch.retry import RetryPolicy, as_failure, error_class, with_retries
 from pipeline.errors import CallTimedOut, InternalError, LongfoldError, Overloaded, ReplicaUnavailable
-from pipeline.llm.model import Call, CallFailed, News, Outcome
+from pipeline.llm.model import BULK, Call, CallFailed, News, Outcome
 
 CALLS_PER_REPLICA = 32
 """Worth having at a replica on a CPU: what an engine computes at once, and as much waiting for it."""
@@ -183,7 +183,7 @@ class RayTaskDispatcher:
             if first.outcome.done():  # cancelled while it waited
                 heapq.heappop(lane.waiting)
                 continue
-            if first.call.is_bulk:
+            if first.call.stage in BULK:
                 # What is less urgent is no reason to wait: the engine computes it later.
                 under_way = sum(calls for other, calls in lane.calls.items() if other <= priority)
                 room -= under_way

@@ -36,6 +36,8 @@ PRIORITY = {
     Stage.GATE: 3,
 }
 """Order in the engine's queue, lowest first: what stands nearest to an answer goes first."""
+BULK = frozenset({Stage.GATE, Stage.MAP})
+"""The many calls that read the document. They wait for a slot and keep the limits; what is nearer to an answer goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +91,6 @@ class Call:
     @property
     def priority(self) -> int:
         return PRIORITY[self.stage]
-
-    @property
-    def is_bulk(self) -> bool:
-        """One of the many that read the document. They queue and keep the limits; what is nearer to an answer goes."""
-        return self.priority >= PRIORITY[Stage.MAP]
 
     def cost_tokens(self) -> int:
         """Prompt and output tokens at most; what admission counts."""

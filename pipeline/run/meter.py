@@ -7,7 +7,18 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from pipeline.dispatch.admission import AdmissionQueue
-from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Completion, Dispatcher, Outcome, Stage, Usage
+from pipeline.llm.model import (
+    BULK,
+    LIMIT_REACHED,
+    PRIORITY,
+    Call,
+    CallFailed,
+    Completion,
+    Dispatcher,
+    Outcome,
+    Stage,
+    Usage,
+)
 from pipeline.run.events import CallEnded, Event
 from pipeline.run.request import Limits
 
@@ -45,9 +56,10 @@ class Meter:
         return time.monotonic() - self._started_s
 
     async def complete(self, call: Call) -> Outcome:
-        async with self._admission.slot(priority=call.priority) if call.is_bulk else nullcontext():
+        bulk = call.stage in BULK
+        async with self._admission.slot(priority=PRIORITY[call.stage]) if bulk else nullcontext():
             self._first_s.setdefault(call.stage, self.elapsed_s())
-            if call.is_bulk and self._is_stopped(call):
+            if bulk and self._is_stopped(call):
                 reason = f"the limit on {self.stopped_by} was reached"
                 outcome: Outcome = CallFailed(error=LIMIT_REACHED, message=reason, attempts=0)
             else:

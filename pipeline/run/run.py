@@ -35,22 +35,13 @@ class Run:
     resources: Resources
     task: Task
     question_ids: Sequence[int]
+    tokenizer: Tokenizer
+    meter: Meter
+    """The dispatcher that counts and keeps the limits."""
     account: ChunkAccount
     steps: Steps
-
-    @property
-    def chunks(self) -> Sequence[Chunk]:
-        """In document order; none until `split`."""
-        return self.account.chunks
-
-    @property
-    def meter(self) -> Meter:
-        """The dispatcher that counts and keeps the limits."""
-        return self.account.meter
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.resources.tokenizer
+    chunks: Sequence[Chunk] = ()
+    """In document order; none until `split`."""
 
     @property
     def calibration(self) -> Calibration:
@@ -75,7 +66,7 @@ class Run:
 
     def read_as(self, chunks: Sequence[Chunk]) -> None:
         """These are the chunks of this run; from here on each is accounted for."""
-        self.account.chunks = chunks
+        self.chunks = self.account.chunks = chunks
         self.resources.emit(Split(spans=tuple(chunk.span for chunk in chunks)))
 
     def document_tokens(self) -> int:
@@ -107,16 +98,16 @@ class Run:
 
 def begin_run(document: Document, request: Request, resources: Resources) -> Run:
     """Raises QuestionTooLong. The chunks come with `Run.split`, when the strategy knows what its prompts leave."""
-    account = ChunkAccount(
-        meter=Meter(resources.dispatcher, request.limits, resources.emit),
-        emit=resources.emit,
-    )
+    meter = Meter(resources.dispatcher, request.limits, resources.emit)
+    account = ChunkAccount(meter=meter, emit=resources.emit)
     run = Run(
         document=document,
         request=request,
         resources=resources,
         task=choose_task(request, resources),
         question_ids=encode_question(request, resources),
+        tokenizer=resources.tokenizer,
+        meter=meter,
         account=account,
         steps=Steps(
             resources.steps,

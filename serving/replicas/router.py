@@ -1,7 +1,7 @@
 """Which replica takes a batch: each lane of the dispatchers (`pipeline/dispatch/ray_tasks.py`) has one of its own.
 
 Lanes choose in turn, each the free replica with the highest hash of lane and replica (rendezvous hashing): all
-processes agree without talking, and when a replica comes or goes most lanes keep theirs, with their chunks in its cache.
+processes agree without talking, and when a replica comes or goes most lanes keep theirs, and what its cache holds.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +12,7 @@ from pipeline.chunks.rank import best_first, score_words
 from pipeline.chunks.split import split_document
 from pipeline.documents.document import Document
 from pipeline.findings.confidence import Calibration, GateSettings
-from pipeline.mapreduce.gate import keep_chunks
+from pipeline.mapreduce.gate import GatePass, keep_chunks
 from tests.factories import fact_document, make_tokenizer
 
 SCORES = st.dictionaries(st.integers(0, 50), st.floats(-20, 20), max_size=40)
@@ -74,3 +77,43 @@ def test_a_task_may_have_an_intercept_of_its_own() -> None:
     own, other = calibration.for_task("question_answering_zh"), calibration.for_task("question_answering")
     assert own.probability(gate=1, support=1, words=5) < other.probability(gate=1, support=1, words=5)
     assert other == calibration
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=12),
+    st.integers(0, 4),
+    st.randoms(use_true_random=False),
+)
+def test_what_passes_does_not_depend_on_when_scores_come(
+    scores: list[int | None], at_least: int, source: random.Random
+) -> None:
+    """None: the gate call failed."""
+    settings = GateSettings(enabled=True, keep_margin=3.0, keep_at_least=at_least, clear_score=5.0)
+    order = list(range(len(scores)))
+
+    async def passing(arrival: list[int]) -> list[bool]:
+        gate = GatePass(order, settings)
+        kept = {}
+        for index in arrival:
+            score = scores[index]
+            kept[index] = gate.add(index, score) if score is not None else gate.add_unscored(index, may_pass=True)
+        assert gate.passed == sum(one.result() for one in kept.values())
+        return [kept[index].result() for index in order]
+
+    arrival = order.copy()
+    source.shuffle(arrival)
+    in_order = asyncio.run(passing(order))
+    assert asyncio.run(passing(arrival)) == in_order
+    best = keep_chunks({index: score for index, score in enumerate(scores) if score is not None}, settings)
+    assert all(in_order[index] for index in best)
+    assert all(in_order[index] for index, score in enumerate(scores) if score is None)
+
+
+async def test_a_clear_score_passes_before_the_others_are_in() -> None:
+    gate = GatePass([2, 0, 1], GateSettings(enabled=True, keep_margin=1.0, keep_at_least=1, clear_score=5.0))
+    clear = gate.add(2, 6.0)
+    assert clear.done()
+    assert clear.result()
+    assert not gate.add(0, 5.5).done(), "as many as are kept in any case"
+    kept_back = gate.add_unscored(1, may_pass=False)
+    assert not kept_back.result()

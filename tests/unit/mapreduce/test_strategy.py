@@ -179,6 +179,17 @@ async def test_cancelling_leaves_no_call_running() -> None:
     assert model.running == 0
 
 
+async def test_a_run_that_is_cancelled_begins_no_further_call() -> None:
+    model = ScriptedModel(lambda *_: Reply(stalls=True))
+    running = asyncio.create_task(run(model.script, model=model, use_gate=False, best_first=False))
+    while model.running < 2:
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert len(model.calls) == 2
+
+
 async def test_every_prompt_fits_the_context() -> None:
     model = ScriptedModel(seeded_script(1))
     resources = make_resources(dispatcher=InlineDispatcher(model), context_tokens=6000)
