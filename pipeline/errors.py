@@ -8,7 +8,7 @@
     │  ├─ PromptTooLong           ├─ TemplateRefused     ├─ UploadTooLarge
     │  ├─ IdempotencyMismatch     ├─ WrongState          ├─ DatabaseUnusable
     │  ├─ TooManySteps            └─ StateInvalid
-    ├─ CapacityError        3   the moment: retried by the dispatcher, and only there
+    ├─ CapacityError        3   temporarily unavailable: retried by the dispatcher, and only there
     │  ├─ ReplicaUnavailable      ├─ CallTimedOut        ├─ Overloaded
     │  ├─ OutOfDisk               ├─ OutOfMemory         ├─ NetworkUnavailable
     │  ├─ DatabaseBusy            └─ QuotaExceeded

@@ -37,9 +37,9 @@ def plan_seconds(plan: Plan, request: Request, tokens_per_s: float | None) -> tu
     """Least and most, as in `Estimate`. The request's limits shorten reading; what comes after it is short."""
     if not tokens_per_s:
         return None, None
-    most_s = request.limits.wall_time_s
-    least_tokens, most_tokens = plan.document_tokens, plan.prompt_tokens + plan.output_tokens
+    max_s = request.limits.wall_time_s
+    min_tokens, max_tokens = plan.document_tokens, plan.prompt_tokens + plan.output_tokens
     if request.limits.tokens is not None:
-        least_tokens, most_tokens = min(least_tokens, request.limits.tokens), min(most_tokens, request.limits.tokens)
-    low, high = least_tokens / tokens_per_s, most_tokens / tokens_per_s
-    return (low, high) if most_s is None else (min(low, most_s), min(high, most_s))
+        min_tokens, max_tokens = min(min_tokens, request.limits.tokens), min(max_tokens, request.limits.tokens)
+    low, high = min_tokens / tokens_per_s, max_tokens / tokens_per_s
+    return (low, high) if max_s is None else (min(low, max_s), min(high, max_s))

@@ -54,8 +54,8 @@ def draw_flowchart(graph: str) -> str:
     top, bottom = min([0, *heights]), _BOX_HEIGHT + max([0, *heights])
 
     # 3. Draw.
-    told = "; ".join(f"{labels[a]} to {labels[b]}" + (f" ({label})" if label else "") for a, b, label, _ in edges)
-    about = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria-label": f"Stages: {told}"}
+    edges_text = "; ".join(f"{labels[a]} to {labels[b]}" + (f" ({label})" if label else "") for a, b, label, _ in edges)
+    about = {"xmlns": "http://www.w3.org/2000/svg", "role": "img", "aria-label": f"Stages: {edges_text}"}
     width, height = right - left + 2 * _MARGIN, bottom - top + 2 * _MARGIN
     view = {"width": f"{width}", "height": f"{height}", "viewBox": f"{left - _MARGIN} {top - _MARGIN} {width} {height}"}
     root = ET.Element("svg", about | view)

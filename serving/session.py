@@ -45,7 +45,7 @@ Report = Callable[[str], None]
 
 DEFAULT_CHUNK_TOKENS = 2000
 """For a model that was never measured; small models read 2,000 to 3,000 tokens best (docs/experiments.md)."""
-_FEWEST_TOKENS = 4096
+_MIN_TOKENS = 4096
 """A run that computed less says nothing about speed."""
 
 
@@ -68,7 +68,7 @@ class OpenModel:
             chunk_tokens=profile.chunk_tokens or DEFAULT_CHUNK_TOKENS,
             gate=profile.gate,
             calibration=profile.calibration,
-            brief_tasks=profile.brief_tasks,
+            tasks_without_rationale=profile.tasks_without_rationale,
             emit=emit,
         )
 
@@ -137,7 +137,7 @@ class Session:
         # The first call may have warmed the engine up: what came before its end says nothing about the speed.
         since_s, before_tokens = warm or (0.0, 0)
         computed = state.computed_tokens - before_tokens
-        if computed >= _FEWEST_TOKENS and watched.alone:
+        if computed >= _MIN_TOKENS and watched.alone:
             self.speeds.note(self.model.profile.fingerprint, computed / max(state.elapsed_s - since_s, 1e-3))
         return answer
 
@@ -169,7 +169,7 @@ def open_session(settings: Settings, model: OpenModel, report: Report) -> Iterat
         )
 
 
-def bring_model(settings: Settings, report: Report) -> OpenModel:
+def resolve_model(settings: Settings, report: Report) -> OpenModel:
     """The model that the settings name, pulled if need be; without a name the one that is up, else the default."""
     up = daemon.find(cluster_folder(settings))
     if not settings.model and not settings.ray_address and up is not None:

@@ -176,4 +176,4 @@ def _refuse_misspelled() -> None:
         if variable.startswith(PREFIX) and variable not in known:
             close = difflib.get_close_matches(variable, known, n=1, cutoff=0.85)
             if close:
-                raise SettingInvalid(f"{variable} is no setting; {close[0]} is.")
+                raise SettingInvalid(f"Unknown setting {variable}; did you mean {close[0]}?")

@@ -43,7 +43,7 @@ def _queue_lines(row: Mapping[str, Any]) -> list[str]:
         f"p99 {row.get('delay_p99_ms', 0):.0f} ms",
         f"  processor seconds: gateway {row['cpu_s_gateway']}, runner {row['cpu_s_runner']}, "
         f"clients {row['cpu_s_clients']}",
-        f"  gateway's memory: {row['rss_before_mib']} MiB before, {row['rss_most_mib']} at most, "
+        f"  gateway's memory: {row['rss_before_mib']} MiB before, {row['rss_max_mib']} at most, "
         f"{row['rss_after_mib']} after",
     ]
 
@@ -54,7 +54,7 @@ def _upload_lines(row: Mapping[str, Any]) -> list[str]:
         f"{row['seconds']:.1f} s",
         f"  gateway's memory: {row['rss_before_mib']} MiB before, + {row['growth_receiving_mib']} at most while it "
         f"came in, + {row['growth_storing_mib']} while it was stored and read, + {row['growth_after_mib']} after",
-        f"  the process that reads it, alone: {row['parser_most_mib']} MiB at most",
+        f"  the process that reads it, alone: {row['parser_max_mib']} MiB at most",
     ]
 
 

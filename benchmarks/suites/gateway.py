@@ -204,7 +204,7 @@ async def _measure_queue(
         seconds=round(wall_s, 2),
         **{f"cpu_s_{name}": seconds for name, seconds in used.items()},
         rss_before_mib=_mib(own[0]),
-        rss_most_mib=_mib(max(own)),
+        rss_max_mib=_mib(max(own)),
         rss_after_mib=_mib(own[-1]),
         **{f"delay_{name}": value for name, value in _percentiles([d for f in followed for d in f.delays_s]).items()},
     )
@@ -249,7 +249,7 @@ async def _measure_upload(
         growth_receiving_mib=_mib(max(receiving, default=before) - before),
         growth_storing_mib=_mib(max(storing, default=before) - before),
         growth_after_mib=_mib(memory.samples[-1][1] - before),
-        parser_most_mib=_mib(memory.max_of_children),
+        parser_max_mib=_mib(memory.max_of_children),
     )
     bench.say(f"upload of {stored['bytes'] / 1e6:.0f} MB: {ended - began:.1f} s")
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PROMPT_TOKENS = 1_490
 OUTPUT_TOKENS = 48
 ALONE_ROUNDS = 3
-MOST_SEQUENCES = 64
+MAX_SEQUENCES = 64
 _SIDES = {
     "alone": "vLLM alone, before Ray is started",
     "bare": "vLLM alone, beside Ray",
@@ -54,7 +54,7 @@ async def run(bench: Bench) -> None:
         raise CallerError("The suite saturation compares engines; name a real model.")
     profile = bench.model.opened.profile
     held = max(
-        profile.context_tokens, min(bench.options.prompts, MOST_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128)
+        profile.context_tokens, min(bench.options.prompts, MAX_SEQUENCES) * (PROMPT_TOKENS + OUTPUT_TOKENS + 128)
     )
     kv_cache_bytes = profile.kv_bytes_per_token * held
     bench.say("loading the bare engine")

@@ -22,7 +22,7 @@ from pipeline.llm.scripted import ScriptedModel, seeded_script
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.strategy import Resources
 from serving.replicas.placement import place_model
-from serving.session import OpenModel, bring_model, open_session
+from serving.session import OpenModel, open_session, resolve_model
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second
@@ -93,7 +93,7 @@ class BenchModel:
             "dtype": self.opened.profile.dtype.name if self.opened else "",
             "context_tokens": resources.budget.context_tokens,
             "chunk_tokens": resources.chunk_tokens,
-            "brief_tasks": list(resources.brief_tasks),
+            "tasks_without_rationale": list(resources.tasks_without_rationale),
             "gate": asdict(resources.gate),
             "calibration": asdict(resources.calibration),
         }
@@ -116,7 +116,7 @@ def find_bench_model(name: str, settings: Settings, say: Say) -> BenchModel:
     if name.startswith(RANDOM):
         made = make_random_model(name, settings.cache_dir, context_tokens=settings.context_tokens)
         return BenchModel(opened=OpenModel(made), settings=settings)
-    return BenchModel(opened=None if name == SCRIPTED else bring_model(settings, say), settings=settings)
+    return BenchModel(opened=None if name == SCRIPTED else resolve_model(settings, say), settings=settings)
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ from serving.jobs.job import Lane
 from serving.jobs.runner import JobRunner, new_runner_id, new_status
 from serving.jobs.runner_process import beating, until_ended
 from serving.jobs.store import JobStore
-from serving.session import Session, SpeedBook, bring_model
+from serving.session import Session, SpeedBook, resolve_model
 from serving.settings import Settings, load_settings
 from serving.storage.database import Database
 from serving.storage.files import FileStore
@@ -75,7 +75,7 @@ def write_model(folder: Path) -> None:
 
 
 async def _run(settings: Settings, folder: Path, parent_pid: int, beat_fd: int) -> None:
-    model, runner_id = bring_model(settings, print), new_runner_id()
+    model, runner_id = resolve_model(settings, print), new_runner_id()
     async with beating(beat_fd, runner_id):
         while (folder / _HOLD).exists():
             if os.getppid() != parent_pid:

@@ -92,10 +92,10 @@ def _outside(path: list[Heading], heading: Heading) -> list[Heading]:
     return [outer for outer in path if outer.level < heading.level]
 
 
-def _nearest(sentences: Iterable[Sentence], most_tokens: int, *, from_end: bool) -> array[int]:
+def _nearest(sentences: Iterable[Sentence], max_tokens: int, *, from_end: bool) -> array[int]:
     """As many whole sentences as fit, nearest first; the near end of the first one if not even that fits."""
     kept: list[array[int]] = []
-    room = most_tokens
+    room = max_tokens
     for sentence in sentences:
         ids = sentence.token_ids
         if len(ids) > room:

@@ -49,13 +49,13 @@ class Journal:
         self,
         path: Path,
         *,
-        most_pages: int = 2**30,
+        max_pages: int = 2**30,
         reserve_bytes: int = RESERVE_BYTES,
         try_again_s: float = _TRY_AGAIN_S,
     ) -> None:
         """Open or create. An unusable file is reported once; the journal is then kept in memory.
 
-        `most_pages` is SQLite's `max_page_count`: beyond it a write fails as on a full disk.
+        `max_pages` is SQLite's `max_page_count`: beyond it a write fails as on a full disk.
         """
         self._folder = path.parent
         self._reserve_bytes = reserve_bytes
@@ -72,7 +72,7 @@ class Journal:
             self._turn = WriteTurn(path)
             with self._writing():
                 self._connection = _connect(str(path))
-            self._connection.execute(f"PRAGMA max_page_count = {most_pages}")
+            self._connection.execute(f"PRAGMA max_page_count = {max_pages}")
         except (OSError, sqlite3.Error) as error:
             _LOG.warning("journal.unavailable path=%s error=%s", path, error)
             self._turn = None

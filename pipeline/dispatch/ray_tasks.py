@@ -191,7 +191,7 @@ class RayTaskDispatcher:
                     return
             batch: list[Item] = []
             while lane.waiting and lane.waiting[0][0] == priority and len(batch) < room:
-                if batch and (batch[0].call.tell or lane.waiting[0][2].call.tell):
+                if batch and (batch[0].call.on_text or lane.waiting[0][2].call.on_text):
                     break  # a call that someone reads along goes alone: it ends when its reader leaves
                 item = heapq.heappop(lane.waiting)[2]
                 if not item.outcome.done():
@@ -224,8 +224,8 @@ class RayTaskDispatcher:
                 if not isinstance(news, str):
                     batch.settle(waiting.pop(position), news)
                     self._wake(batch.lane)
-                elif (tell := waiting[position].call.tell) and not waiting[position].outcome.done():
-                    tell(news)
+                elif (on_text := waiting[position].call.on_text) and not waiting[position].outcome.done():
+                    on_text(news)
             lost = ReplicaUnavailable("The task ended early.")
         except RayError as error:
             lost = ReplicaUnavailable(f"The task was lost: {type(error).__name__}: {_first_line(error)}")
@@ -238,9 +238,9 @@ class RayTaskDispatcher:
         stream = run_calls.options(num_cpus=TASK_CPUS).remote(
             self._address,
             batch.lane.number,
-            [replace(item.call, tell=None) for item in batch.items],
+            [replace(item.call, on_text=None) for item in batch.items],
             self._call_deadline_s,
-            frozenset(position for position, item in enumerate(batch.items) if item.call.tell is not None),
+            frozenset(position for position, item in enumerate(batch.items) if item.call.on_text is not None),
         )
         left = len(batch.items)
         try:
@@ -258,16 +258,16 @@ class RayTaskDispatcher:
 
 @ray.remote(max_retries=0, num_returns="streaming")  # type: ignore[untyped-decorator]  # the dispatcher alone retries
 def run_calls(
-    address: ReplicaAddress, lane: int, calls: Sequence[Call], deadline_s: float, told: frozenset[int]
+    address: ReplicaAddress, lane: int, calls: Sequence[Call], deadline_s: float, streamed: frozenset[int]
 ) -> Iterator[list[News]]:
     """Runs on the cluster: send the calls to a replica together, yield (place, outcome) of those that have ended.
 
-    Before that, for the places in `told`, the whole text so far, now and then. When Ray cancels the task, the calls
+    Before that, for the places in `streamed`, the whole text so far, now and then. When Ray cancels the task, the calls
     that still run are cancelled in their replica.
     """
     loop = asyncio.new_event_loop()
     arrived: asyncio.Queue[list[News]] = asyncio.Queue()
-    asking = loop.create_task(_ask_replica(_handle(address), lane, calls, deadline_s, told, arrived.put_nowait))
+    asking = loop.create_task(_ask_replica(_handle(address), lane, calls, deadline_s, streamed, arrived.put_nowait))
     try:
         while not asking.done() or not arrived.empty():
             following = loop.create_task(arrived.get())
@@ -298,12 +298,12 @@ async def _ask_replica(
     lane: int,
     calls: Sequence[Call],
     deadline_s: float,
-    told: frozenset[int],
+    streamed: frozenset[int],
     report: Callable[[list[News]], None],
 ) -> None:
     """Report an outcome for every call. Ray's exceptions are translated here and nowhere else."""
     waiting = set(range(len(calls)))
-    response = handle.options(method_name="complete", stream=True, session_id=str(lane)).remote(calls, told)
+    response = handle.options(method_name="complete", stream=True, session_id=str(lane)).remote(calls, streamed)
     failure: LongfoldError = ReplicaUnavailable("The replica ended a call without an outcome.")
     try:
         async with asyncio.timeout(deadline_s):

@@ -178,9 +178,9 @@ def _files_below(directory: Path, skipped: list[str], root: Path | None = None) 
             yield entry
 
 
-def _list_some(names: list[str], at_most: int = 10) -> str:
-    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
-    return ", ".join(names[:at_most]) + more
+def _list_some(names: list[str], max_shown: int = 10) -> str:
+    more = f" and {len(names) - max_shown} more" if len(names) > max_shown else ""
+    return ", ".join(names[:max_shown]) + more
 
 
 def _readable_json(decoded: Decoded) -> Decoded:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.documents.document import Span
-from pipeline.findings.evidence import MOST_EVIDENCE, merge_evidence
+from pipeline.findings.evidence import MAX_EVIDENCE, merge_evidence
 from pipeline.findings.finding import Evidence, Finding
 from pipeline.llm.model import Stage, Usage
 from pipeline.text import same_answer
@@ -115,7 +115,7 @@ def conclude_from_one(
         text=finding.answer,
         explanation=finding.rationale,
         probability=finding.probability,
-        evidence=merge_evidence([finding], MOST_EVIDENCE),
+        evidence=merge_evidence([finding], MAX_EVIDENCE),
         conflicts=tuple(one for one in others if one in rivals or speaks_against(one, finding.answer)),
         warning=warning,
     )
@@ -130,7 +130,7 @@ def conclude(
         text=text,
         explanation=explanation,
         probability=max(finding.probability for finding in agreeing),
-        evidence=merge_evidence(named, MOST_EVIDENCE),
+        evidence=merge_evidence(named, MAX_EVIDENCE),
         conflicts=tuple(finding for finding in findings if speaks_against(finding, text)),
         warning=warning,
     )

@@ -18,7 +18,7 @@ from pipeline.text import contains_words, words_of
 FUZZY_LEAST = 0.85
 """Similarity (rapidfuzz partial ratio) below which a quote counts as invented."""
 _SHORTEST_FUZZY_CHARS = 12
-MOST_EVIDENCE = 8
+MAX_EVIDENCE = 8
 _SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "–": "-", "—": "-", "…": "."})
 _DROPPED = re.compile(r"[\s*_`]+")
 
@@ -30,8 +30,8 @@ def locate_quote(document: Document, chunk: Chunk, quote: str) -> Evidence:
     start = text.find(wanted) if wanted else -1
     if start >= 0:
         return _evidence(document, chunk, Span(start, start + len(wanted)), Alignment.EXACT, 1.0)
-    even_text, positions = _even_out(text)
-    even_quote, _ = _even_out(wanted)
+    even_text, positions = _normalise(text)
+    even_quote, _ = _normalise(wanted)
     start = even_text.find(even_quote) if even_quote else -1
     if start >= 0:
         span = Span(positions[start], positions[start + len(even_quote) - 1] + 1)
@@ -87,15 +87,15 @@ def find_answer(document: Document, chunk: Chunk, answer: str, hint: str) -> Evi
     return replace(evidence, alignment=Alignment.ANSWER)
 
 
-def holds_answer(evidence: Evidence, answer: str) -> bool:
+def contains_answer(evidence: Evidence, answer: str) -> bool:
     return contains_words(words_of(evidence.quote), words_of(answer))
 
 
-def correct_pointers(
+def relocate_to_answer(
     named: tuple[Evidence, ...], document: Document, chunks: Sequence[Chunk], answer: str, hint: str
 ) -> tuple[Evidence, ...]:
     """What the model named. If none of it holds the answer but other sentences of the chunks do, those instead."""
-    if any(holds_answer(evidence, answer) for evidence in named):
+    if any(contains_answer(evidence, answer) for evidence in named):
         return named
     holders = [find_answer(document, chunk, answer, hint) for chunk in chunks]
     return tuple(holder for holder in holders if holder is not None) or named
@@ -117,7 +117,7 @@ def _adjoin(chunk: Chunk, number: int) -> bool:
     return chunk.sentences[number - 1].span.end == chunk.sentences[number].span.start
 
 
-def _even_out(text: str) -> tuple[str, list[int]]:
+def _normalise(text: str) -> tuple[str, list[int]]:
     """Text without differences that models introduce, and for each of its characters the place in `text`."""
     characters: list[str] = []
     positions: list[int] = []

@@ -23,14 +23,14 @@ def render_finding(finding: Finding, number: int, chunks: int, tokenizer: Tokeni
     ids.extend(tokenizer.encode_template(f", confidence {confidence_of(finding.probability)}"))
     ids.extend(tokenizer.encode_template(")\n"))
     quotes = " … ".join(finding.located_quotes)
-    for label, text, most_tokens in (
+    for label, text, max_tokens in (
         ("Text: ", quotes, QUOTES_TOKENS),
         ("Rationale: ", finding.rationale, RATIONALE_TOKENS),
         ("Answer: ", finding.answer, ANSWER_TOKENS),
     ):
         if text:
             ids.extend(tokenizer.encode_template(label))
-            ids.extend(tokenizer.encode_content(text)[:most_tokens])
+            ids.extend(tokenizer.encode_content(text)[:max_tokens])
             ids.extend(tokenizer.encode_template("\n"))
     assert len(ids) <= RENDERED_TOKENS, f"a finding took {len(ids)} tokens"
     return ids

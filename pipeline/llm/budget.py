@@ -14,17 +14,17 @@ class TokenBudget:
 
     context_tokens: int
 
-    def room_tokens(self, *, fixed_tokens: int, output_tokens: int, at_least: int = 64) -> int:
-        """Tokens left for content beside a prompt's fixed part and its output; ContextTooSmall if under `at_least`."""
+    def room_tokens(self, *, fixed_tokens: int, output_tokens: int, min_tokens: int = 64) -> int:
+        """Tokens left for content beside a prompt's fixed part and its output; under `min_tokens`, ContextTooSmall."""
         left = self.context_tokens - fixed_tokens - output_tokens
-        if left < at_least:
+        if left < min_tokens:
             raise ContextTooSmall(
                 f"The prompt's fixed part takes {fixed_tokens} tokens and its output {output_tokens}, which leaves "
                 f"{left} of the {self.context_tokens}-token context; serve the model with a larger context."
             )
         return left
 
-    def prove(self, call: Call) -> Call:
+    def check_fits(self, call: Call) -> Call:
         """Return `call` if it fits the context, else raise ContextOverflow: the budget was wrong."""
         if len(call.prompt.token_ids) + call.sampling.max_output_tokens > self.context_tokens:
             raise ContextOverflow(

@@ -1,6 +1,6 @@
 """A conversation put to the model as it is: no strategy, one call, the model's own chat template.
 
-What the template writes is trusted; every message's text is encoded apart, as outside text, so nothing that anyone
+What the template writes is trusted; every message's text is encoded apart, as untrusted text, so nothing that anyone
 wrote in a message can end a turn or begin one.
 """
 
@@ -46,7 +46,7 @@ def chat_call(
             f"model's context of {budget.context_tokens} holds.",
             over_tokens=over_tokens,
         )
-    return budget.prove(
+    return budget.check_fits(
         Call(
             prompt=prompt,
             sampling=Sampling(max_output_tokens=wanted, stop=tuple(stop), **sampling),

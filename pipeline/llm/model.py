@@ -1,7 +1,7 @@
 """The contract with a language model: one call in, one completion or one failure out.
 
 A `Model` is a vLLM engine, a replica, a pool of replicas, or a scripted model in the tests. All records are
-frozen and picklable (a call without its `tell`), because Ray carries them between processes.
+frozen and picklable (a call without its `on_text`), because Ray carries them between processes.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Call:
     chunk_index: int | None = None
     affinity: str = ""
     """Hash of the chunk: calls with the same affinity go to the same replica, whose cache holds the chunk."""
-    tell: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
-    """Told the whole text so far, now and then while it is written; begun anew if the call is sent again."""
+    on_text: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
+    """Called with the whole text so far, now and then while it is written; begun anew if the call is sent again."""
 
     @property
     def priority(self) -> int:

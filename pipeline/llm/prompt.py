@@ -1,4 +1,4 @@
-"""From Markdown templates and outside text to token ids.
+"""From Markdown templates and untrusted text to token ids.
 
 A template is trusted; what fills its slots is not. The two are encoded apart and joined as ids, so nothing in a
 document or a question can become a control token, and no token spans the join.

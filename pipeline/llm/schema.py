@@ -78,14 +78,14 @@ def object_schema(**properties: Schema) -> str:
     )
 
 
-def number_list(largest: int, most: int, *, least: int = 0) -> Schema:
-    """From `least` to `most` numbers, each from 1 to `largest`, which counts as 1 where there is nothing to number."""
+def number_list(largest: int, max_items: int, *, min_items: int = 0) -> Schema:
+    """From `min_items` to `max_items` numbers, each from 1 to `largest`, or to 1 if that is 0."""
     number = {"type": "integer", "minimum": 1, "maximum": max(1, largest)}
-    return {"type": "array", "items": number, "minItems": least, "maxItems": most}
+    return {"type": "array", "items": number, "minItems": min_items, "maxItems": max_items}
 
 
-def text_list(most: int, *, least: int = 0) -> Schema:
-    return {"type": "array", "items": {"type": "string"}, "minItems": least, "maxItems": most}
+def text_list(max_items: int, *, min_items: int = 0) -> Schema:
+    return {"type": "array", "items": {"type": "string"}, "minItems": min_items, "maxItems": max_items}
 
 
 TEXT: Schema = {"type": "string"}
@@ -93,8 +93,8 @@ FLAG: Schema = {"type": "boolean"}
 CONFIDENCE: Schema = {"type": "integer", "minimum": 1, "maximum": 5}
 
 
-def whole_number(largest: int, *, least: int = 0) -> Schema:
-    return {"type": "integer", "minimum": least, "maximum": largest}
+def whole_number(largest: int, *, minimum: int = 0) -> Schema:
+    return {"type": "integer", "minimum": minimum, "maximum": largest}
 
 
 def one_of(values: Sequence[str]) -> Schema:

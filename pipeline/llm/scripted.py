@@ -41,7 +41,7 @@ class ScriptedModel:
     script: Script
     calls: list[Call] = field(default_factory=list)
     running: int = 0
-    most_running: int = 0
+    max_running: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
 
     async def complete(self, call: Call) -> Completion:
@@ -51,12 +51,12 @@ class ScriptedModel:
         self._seen[key] = times + 1
         reply = self.script(call, times)
         self.running += 1
-        self.most_running = max(self.most_running, self.running)
+        self.max_running = max(self.max_running, self.running)
         try:
             if reply.stalls:
                 await asyncio.Event().wait()
-            if call.tell is not None:
-                call.tell(reply.text[: len(reply.text) // 2])
+            if call.on_text is not None:
+                call.on_text(reply.text[: len(reply.text) // 2])
             await asyncio.sleep(reply.delay_s)
             if reply.error is not None:
                 raise reply.error

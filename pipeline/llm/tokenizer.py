@@ -64,11 +64,11 @@ class Tokenizer:
         return tuple(self._trusted.encode(text, add_special_tokens=False).ids)
 
     def encode_content(self, text: str) -> array[int]:
-        """Encode outside text: no id of the result is a control token, whatever the text says."""
+        """Encode untrusted text: no id of the result is a control token, whatever the text says."""
         return self.encode_contents([text])[0]
 
     def encode_contents(self, texts: Sequence[str]) -> list[array[int]]:
-        """Encode many outside texts at once, each apart from its neighbours, on all cores."""
+        """Encode many untrusted texts at once, each apart from its neighbours, on all cores."""
         encodings = self._untrusted.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_control(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.errors import CollapseStalled, ContextTooSmall
-from pipeline.findings.evidence import MOST_EVIDENCE, merge_evidence
+from pipeline.findings.evidence import MAX_EVIDENCE, merge_evidence
 from pipeline.findings.finding import Finding
 from pipeline.findings.render import RENDERED_TOKENS, join_rendered, render_finding
 from pipeline.llm.complete import complete_parsed
@@ -25,8 +25,8 @@ from pipeline.run.events import Collapsed
 from pipeline.run.strategy import Resources
 from pipeline.tasks import Task
 
-MOST_NAMED = 6
-MOST_ROUNDS = 12
+MAX_NAMED = 6
+MAX_ROUNDS = 12
 """More than any document needs: each round at least halves the number of findings that do not fit."""
 
 
@@ -92,7 +92,7 @@ async def collapse_findings(findings: AsyncIterator[Finding], collapse: Collapse
     kept, fit = await _take_until_full(findings, collapse)
     if fit:
         return kept
-    if depth > MOST_ROUNDS:
+    if depth > MAX_ROUNDS:
         raise CollapseStalled
     findings = collapse.step(_chain(kept, findings))
     kept, fit = await _take_until_full(findings, collapse)
@@ -185,7 +185,7 @@ def _merged(named: list[Finding], rationale: str, answer: str, confidence: int) 
     best = max(named, key=lambda finding: finding.probability)
     return Finding(
         chunk_indices=best.chunk_indices,
-        evidence=merge_evidence(named, MOST_EVIDENCE),
+        evidence=merge_evidence(named, MAX_EVIDENCE),
         rationale=rationale,
         answer=answer,
         stated_confidence=confidence,
@@ -199,8 +199,8 @@ def _collapse_call(group: list[Finding], collapse: Collapse) -> Call:
     tokenizer, task = collapse.resources.tokenizer, collapse.task
     values = {"question": collapse.question_ids, "findings": collapse.render(group)}
     schema = object_schema(
-        findings=number_list(len(group), MOST_NAMED), rationale=TEXT, answer=TEXT, confidence=CONFIDENCE
+        findings=number_list(len(group), MAX_NAMED), rationale=TEXT, answer=TEXT, confidence=CONFIDENCE
     )
     sampling = Sampling(max_output_tokens=task.collapse_output_tokens, json_schema=schema)
     prompt = chat_prompt(tokenizer, own=[task.collapse.encode(tokenizer, values)])
-    return collapse.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.COLLAPSE))
+    return collapse.resources.budget.check_fits(Call(prompt=prompt, sampling=sampling, stage=Stage.COLLAPSE))

@@ -22,12 +22,12 @@ from pipeline.text import same_answer
 RIVAL_NATS = 2.0
 """A finding is a rival of the best one if its log-odds of being right are at most this much lower: the comparison of
 two texts is right more often than such a difference."""
-MOST_RIVALS = 3
+MAX_RIVALS = 3
 CALLS_PER_RIVAL = 4
 _FIRST, _SECOND = "A", "B"
 
 
-def find_rivals(best: Finding, findings: Sequence[Finding]) -> list[Finding]:
+def competing_findings(best: Finding, findings: Sequence[Finding]) -> list[Finding]:
     """The most probable finding for each other answer that comes close to `best`, most probable first."""
     rivals: list[Finding] = []
     for finding in sorted(findings, key=lambda finding: -finding.probability):
@@ -38,10 +38,10 @@ def find_rivals(best: Finding, findings: Sequence[Finding]) -> list[Finding]:
             and not any(same_answer(one.answer, finding.answer) for one in known)
         ):
             rivals.append(finding)
-    return rivals[:MOST_RIVALS] if best.located_quotes else []
+    return rivals[:MAX_RIVALS] if best.located_quotes else []
 
 
-async def settle(best: Finding, rivals: Sequence[Finding], collapse: Collapse) -> Finding | CallFailed | None:
+async def compare_pairwise(best: Finding, rivals: Sequence[Finding], collapse: Collapse) -> Finding | CallFailed | None:
     """Return the one that stands against all others; None if two of them can be true together, or a failed call."""
     for rival in rivals:
         outcomes = await at_once(map(collapse.dispatcher.complete, _calls(best, rival, collapse)))
@@ -64,7 +64,7 @@ def _calls(best: Finding, rival: Finding, collapse: Collapse) -> list[Call]:
     def call(template: PromptTemplate, choices: tuple[str, str], one: Sequence[int], other: Sequence[int]) -> Call:
         own = template.encode(tokenizer, {"question": collapse.question_ids, "one": one, "other": other})
         sampling = Sampling(max_output_tokens=1, choices=choices)
-        return collapse.resources.budget.prove(
+        return collapse.resources.budget.check_fits(
             Call(prompt=chat_prompt(tokenizer, own=[own]), sampling=sampling, stage=Stage.REDUCE)
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pipeline.chunks.call import chunk_call
 from pipeline.chunks.split import Chunk
 from pipeline.documents.document import Document
-from pipeline.findings.evidence import correct_pointers, locate_quote, point_to_sentences
+from pipeline.findings.evidence import locate_quote, point_to_sentences, relocate_to_answer
 from pipeline.findings.finding import Evidence, Finding
 from pipeline.llm.model import Call, Completion, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
@@ -26,7 +26,7 @@ from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.request import Request
 from pipeline.tasks import Task
 
-MOST_QUOTES = 3
+MAX_QUOTES = 3
 
 
 def map_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Request, tokenizer: Tokenizer) -> Call:
@@ -40,8 +40,8 @@ def map_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: Req
 
 def _schema(sentences: int, task: Task, request: Request) -> str:
     every: dict[str, Schema] = {
-        "sentences": number_list(sentences, MOST_QUOTES, least=0 if task.may_abstain else 1),
-        "quotes": text_list(MOST_QUOTES, least=0 if task.may_abstain else 1),
+        "sentences": number_list(sentences, MAX_QUOTES, min_items=0 if task.may_abstain else 1),
+        "quotes": text_list(MAX_QUOTES, min_items=0 if task.may_abstain else 1),
         "rationale": TEXT,
         "answer": answer_schema(request.letters),
         "confidence": CONFIDENCE,
@@ -70,7 +70,7 @@ def evidence_of(parsed: ParsedFields, chunk: Chunk, document: Document, question
     """What one output about one chunk names, in sentence numbers or in quotes."""
     named = point_to_sentences(document, chunk, parsed.numbers("sentences"))
     named += tuple(locate_quote(document, chunk, quote) for quote in parsed.texts("quotes"))
-    return correct_pointers(named, document, [chunk], parsed.text("answer"), f"{question} {parsed.text('rationale')}")
+    return relocate_to_answer(named, document, [chunk], parsed.text("answer"), f"{question} {parsed.text('rationale')}")
 
 
 def support_call(finding: Finding, question_ids: Sequence[int], task: Task, tokenizer: Tokenizer) -> Call:

@@ -20,13 +20,13 @@ from pipeline.mapreduce.map import map_call, read_finding, support_call
 from pipeline.run.events import ChunkGated, StageStarted
 from pipeline.run.run import Run
 
-MOST_ADDED_TOKENS = 192
+MAX_ADDED_TOKENS = 192
 """Of what a second round puts beside the question; every chunk leaves room for it."""
 
 
 def ask_more(run: Run, template: PromptTemplate, added: str) -> Run:
     """The same run, its question asked with something beside it; what is read goes into the one account of both."""
-    ids = run.tokenizer.encode_content(added)[:MOST_ADDED_TOKENS]
+    ids = run.tokenizer.encode_content(added)[:MAX_ADDED_TOKENS]
     question_ids = template.encode(run.tokenizer, {"question": run.question_ids, "added": ids})
     return replace(
         run, question_ids=question_ids, request=replace(run.request, question=f"{run.request.question} {added}")
@@ -93,11 +93,11 @@ class Reading:
     async def read_chunk(self, index: int, gate: GatePass | None = None) -> Finding | None:
         """What a chunk says about the question, if that is supported; every call that is made about it, in turn."""
         run, chunk, account = self.run, self.run.chunks[index], self.run.account
-        prove, meter = run.resources.budget.prove, run.meter
+        check_fits, meter = run.resources.budget.check_fits, run.meter
 
         # 1. Gate: one token says whether it is worth reading. A failed call leaves that open; a limit closes it.
         if gate is not None:
-            outcome = await meter.complete(prove(gate_call(chunk, run.question_ids, run.task, run.tokenizer)))
+            outcome = await meter.complete(check_fits(gate_call(chunk, run.question_ids, run.task, run.tokenizer)))
             if isinstance(outcome, CallFailed):
                 account.add_failed(index, outcome, Stage.GATE)
                 kept = gate.add_unscored(index, may_pass=outcome.error != LIMIT_REACHED)
@@ -112,7 +112,7 @@ class Reading:
             self._expect_maps(gate.passed - self.map_calls)
 
         # 2. Map: what it says, and which sentences say so.
-        call = prove(map_call(chunk, run.question_ids, run.task, run.request, run.tokenizer))
+        call = check_fits(map_call(chunk, run.question_ids, run.task, run.request, run.tokenizer))
         gate_score, question = self.scores.get(index), run.request.question
         finding = await complete_parsed(
             call, lambda completion: read_finding(completion, chunk, run.document, question, gate_score), meter
@@ -128,7 +128,7 @@ class Reading:
         # 3. Check: do those sentences alone support it? One token; then its probability.
         support = None
         if run.request.use_support_check and run.task.supported and finding.located_quotes:
-            checked = await meter.complete(prove(support_call(finding, run.question_ids, run.task, run.tokenizer)))
+            checked = await meter.complete(check_fits(support_call(finding, run.question_ids, run.task, run.tokenizer)))
             if isinstance(checked, CallFailed):
                 account.unchecked.update(finding.chunk_indices)
             else:

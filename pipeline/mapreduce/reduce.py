@@ -10,8 +10,8 @@ from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import TEXT, answer_schema, number_list, object_schema, parse_fields
-from pipeline.mapreduce.collapse import MOST_NAMED, Collapse
-from pipeline.mapreduce.conflicts import find_rivals, settle
+from pipeline.mapreduce.collapse import MAX_NAMED, Collapse
+from pipeline.mapreduce.conflicts import compare_pairwise, competing_findings
 
 DECISIVE_PROBABILITY = 0.7
 """From here on a finding that none contradicts is the answer as it is: small models weigh worse than these numbers."""
@@ -32,8 +32,8 @@ async def reduce_findings(
     if collapse.task.decisive:
         if len(findings) == 1 or _is_decisive(best, findings):
             return conclude_from_one(best, findings)
-        rivals = find_rivals(best, findings) if settling else []
-        settled = await settle(best, rivals, collapse) if rivals else None
+        rivals = competing_findings(best, findings) if settling else []
+        settled = await compare_pairwise(best, rivals, collapse) if rivals else None
         if isinstance(settled, Finding):
             return conclude_from_one(settled, findings, rivals=[one for one in (best, *rivals) if one is not settled])
         if settled is not None:
@@ -60,9 +60,9 @@ def _is_decisive(best: Finding, findings: Sequence[Finding]) -> bool:
 def _reduce_call(findings: Sequence[Finding], collapse: Collapse, letters: Sequence[str]) -> Call:
     tokenizer, task = collapse.resources.tokenizer, collapse.task
     values = {"question": collapse.question_ids, "findings": collapse.render(findings)}
-    named = number_list(len(findings), MOST_NAMED)
+    named = number_list(len(findings), MAX_NAMED)
     fields = {"findings": named, "explanation": TEXT, "answer": answer_schema(letters, may_be_empty=False)}
     schema = object_schema(**{name: fields[name] for name in task.reduce_fields})
     sampling = Sampling(max_output_tokens=task.reduce_output_tokens, json_schema=schema)
     prompt = chat_prompt(tokenizer, own=[task.reduce.encode(tokenizer, values)])
-    return collapse.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
+    return collapse.resources.budget.check_fits(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))

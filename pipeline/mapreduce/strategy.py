@@ -21,9 +21,9 @@ from pipeline.findings.answer import Answer, conclude_from_one
 from pipeline.findings.finding import Finding, Findings
 from pipeline.findings.render import RENDERED_TOKENS
 from pipeline.mapreduce.collapse import Collapse, collapse_findings, stream
-from pipeline.mapreduce.conflicts import CALLS_PER_RIVAL, MOST_RIVALS
+from pipeline.mapreduce.conflicts import CALLS_PER_RIVAL, MAX_RIVALS
 from pipeline.mapreduce.map import map_call
-from pipeline.mapreduce.read import MOST_ADDED_TOKENS, Reading
+from pipeline.mapreduce.read import MAX_ADDED_TOKENS, Reading
 from pipeline.mapreduce.reduce import reduce_findings
 from pipeline.mapreduce.second_hop import follow_clue
 from pipeline.run.plan import Plan
@@ -48,7 +48,7 @@ class MapReduce:
         collapses = 2 * len(chunks) * RENDERED_TOKENS // resources.budget.context_tokens
         again = min(len(chunks) - 1, resources.gate.keep_at_least) if task.decisive else 0  # along a clue
         supports = len(chunks) + again if task.supported and request.use_support_check else 0
-        settling = CALLS_PER_RIVAL * MOST_RIVALS if task.decisive and request.settle_conflicts else 0
+        settling = CALLS_PER_RIVAL * MAX_RIVALS if task.decisive and request.settle_conflicts else 0
         calls = len(chunks) * (2 if gated else 1) + again + supports + collapses + settling + 1
         return Plan(
             strategy=self.name,
@@ -58,7 +58,7 @@ class MapReduce:
             calls=calls,
             prompt_tokens=read * (2 if gated else 1) + (supports + settling) * 300 + (collapses + 1) * 3000,
             output_tokens=len(chunks) * task.map_output_tokens + (collapses + 1) * task.reduce_output_tokens,
-            depth=3 + gated + (2 if again else 0) + (1 if collapses else 0) + (MOST_RIVALS if settling else 0),
+            depth=3 + gated + (2 if again else 0) + (1 if collapses else 0) + (MAX_RIVALS if settling else 0),
             graph=_graph(len(chunks), gated=gated, supported=bool(supports)),
         )
 
@@ -110,7 +110,7 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
 
 def _longest_question(run: Run) -> Sequence[int]:
     """As a second round may ask it."""
-    values = {"question": run.question_ids, "added": [0] * MOST_ADDED_TOKENS}
+    values = {"question": run.question_ids, "added": [0] * MAX_ADDED_TOKENS}
     return run.task.known.encode(run.tokenizer, values) if run.task.decisive else run.question_ids
 
 

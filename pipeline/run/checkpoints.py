@@ -50,7 +50,7 @@ class StepOptions:
 
     pause_before: str = ""
     """Stop before the next step of this name that a person has not looked at yet."""
-    most: int | None = None
+    max_steps: int | None = None
     """Steps that a run may take; one more is TooManySteps."""
     history: History | None = None
     """None: nobody will look at this run's checkpoints, so they are not reported."""
@@ -127,9 +127,9 @@ class Steps:
 
     def open(self, name: str) -> OpenStep:
         """Count one more step. Raises TooManySteps."""
-        most = self._options.most
-        if most is not None and self._taken >= most:
-            raise TooManySteps(f"The run may take {most} steps, and {name!r} would be one more.")
+        max_steps = self._options.max_steps
+        if max_steps is not None and self._taken >= max_steps:
+            raise TooManySteps(f"The run may take {max_steps} steps, and {name!r} would be one more.")
         self._taken += 1
         number = self._taken
         held = self._is_paused_at(number, name) or self._edited(number) is not None
@@ -168,7 +168,7 @@ class Steps:
                 f"Step {before.number} was edited as the one before {before.name!r}, but the run has come to {name!r} "
                 "this time. Edit what it has come to."
             )
-        self._warn(f"The state before step {before.number} ({name}) was edited by hand.")
+        self._warn(f"The state before step {before.number} ({name}) was edited manually.")
         if written != before.state:
             self._warn(
                 f"The run came to step {before.number} with another state than the one that was edited; "

@@ -19,7 +19,7 @@ PROVISIONAL_PROBABILITY = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
-class ChunkAccount:
+class CoverageTracker:
     """Each chunk ends as read, failed or unread, exactly once, however often it was asked about."""
 
     meter: Meter
@@ -34,7 +34,7 @@ class ChunkAccount:
     """Indices of chunks whose finding was judged without the support check, because that call failed."""
     warnings: list[str] = field(default_factory=list)
     """What else the answer must tell."""
-    _made_good: set[int] = field(default_factory=set)
+    _recovered: set[int] = field(default_factory=set)
     """Chunks on which one call failed and another did not."""
     _shown: Conclusion | None = None
 
@@ -47,7 +47,7 @@ class ChunkAccount:
         """The chunk was read, whatever failed before; `finding` is what it said, if anything."""
         before = self.failed.pop(index, None)
         if before is not None and before.error != LIMIT_REACHED:
-            self._made_good.add(index)
+            self._recovered.add(index)
         self.read.add(index)
         self.emit(ChunkMapped(chunk_index=index, finding=finding))
 
@@ -59,7 +59,7 @@ class ChunkAccount:
                 index=index, span=span, stage=stage, error=failed.error, message=failed.message
             )
         elif failed.error != LIMIT_REACHED:
-            self._made_good.add(index)
+            self._recovered.add(index)
         if stage is Stage.MAP:
             self.emit(ChunkMapped(chunk_index=index, finding=None))
 
@@ -118,19 +118,21 @@ class ChunkAccount:
             total_seconds=self.meter.elapsed_s(),
             provisional=provisional,
             stopped_by=self.meter.stopped_by,
-            warnings=tuple(self._told(conclusion, coverage)),
+            warnings=tuple(self._warnings(conclusion, coverage)),
         )
 
-    def _told(self, conclusion: Conclusion, coverage: Coverage) -> list[str]:
+    def _warnings(self, conclusion: Conclusion, coverage: Coverage) -> list[str]:
         """The conclusion's warning, chunks that failed, a limit that was reached, then the strategy's own."""
-        told = [conclusion.warning] if conclusion.warning else []
+        warnings = [conclusion.warning] if conclusion.warning else []
         failed = [chunk for chunk in coverage.failed_chunks if chunk.error != LIMIT_REACHED]
         if failed:
-            told.append(f"{len(failed)} of {coverage.chunks} chunks could not be read: {failed[0].message}")
-        if self._made_good:
-            told.append(f"Calls failed on {len(self._made_good)} chunks that other calls have read.")
+            warnings.append(f"{len(failed)} of {coverage.chunks} chunks could not be read: {failed[0].message}")
+        if self._recovered:
+            warnings.append(f"Calls failed on {len(self._recovered)} chunks that other calls have read.")
         if self.unchecked:
-            told.append(f"The support check failed on {len(self.unchecked)} findings, which count for less without it.")
+            warnings.append(
+                f"The support check failed on {len(self.unchecked)} findings, which count for less without it."
+            )
         if self.meter.stopped_by:
-            told.append(f"Reading stopped at the limit on {self.meter.stopped_by}; {coverage.share:.0%} was read.")
-        return [*told, *self.warnings]
+            warnings.append(f"Reading stopped at the limit on {self.meter.stopped_by}; {coverage.share:.0%} was read.")
+        return [*warnings, *self.warnings]

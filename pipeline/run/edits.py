@@ -24,7 +24,7 @@ from pipeline.findings.finding import CHUNK_INDEX, Alignment, Evidence, Finding
 from pipeline.llm.tokenizer import Tokenizer
 
 State = TypeVar("State")
-"""A dataclass of texts, numbers, findings, evidence, and collections of these; token ids of outside text are text."""
+"""A dataclass of texts, numbers, findings, evidence, and collections of these; token ids of untrusted text are text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pipeline.findings.finding import Finding
 from pipeline.llm.prompt import PromptTemplate
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.checkpoints import State, Steps
-from pipeline.run.coverage import ChunkAccount
+from pipeline.run.coverage import CoverageTracker
 from pipeline.run.edits import StateContext, read_state, write_state
 from pipeline.run.events import Split, StepReached
 from pipeline.run.meter import Meter
@@ -38,7 +38,7 @@ class Run:
     tokenizer: Tokenizer
     meter: Meter
     """The dispatcher that counts and keeps the limits."""
-    account: ChunkAccount
+    account: CoverageTracker
     steps: Steps
     chunks: Sequence[Chunk] = ()
     """In document order; none until `split`."""
@@ -99,7 +99,7 @@ class Run:
 def begin_run(document: Document, request: Request, resources: Resources) -> Run:
     """Raises QuestionTooLong. The chunks come with `Run.split`, when the strategy knows what its prompts leave."""
     meter = Meter(resources.dispatcher, request.limits, resources.emit)
-    account = ChunkAccount(meter=meter, emit=resources.emit)
+    account = CoverageTracker(meter=meter, emit=resources.emit)
     run = Run(
         document=document,
         request=request,
@@ -124,12 +124,12 @@ def choose_task(request: Request, resources: Resources) -> Task:
     """In the question's language; its findings with a rationale or not, as asked, else as the model does best."""
     task = task_for(request.task, request.question)
     asked = request.use_rationale
-    with_rationale = task.name not in resources.brief_tasks if asked is None else asked
+    with_rationale = task.name not in resources.tasks_without_rationale if asked is None else asked
     return task if with_rationale else task.without_rationale()
 
 
 def encode_question(request: Request, resources: Resources) -> Sequence[int]:
-    """The question, with its options under letters; outside text like the document."""
+    """The question, with its options under letters; untrusted text like the document."""
     options = [f"{letter}. {choice}" for letter, choice in zip(request.letters, request.choices, strict=True)]
     ids = resources.tokenizer.encode_content("\n".join([request.question, *options]))
     longest = int(resources.budget.context_tokens * LONGEST_QUESTION_SHARE)

@@ -28,7 +28,7 @@ class Resources:
     chunk_tokens: int
     gate: GateSettings
     calibration: Calibration
-    brief_tasks: tuple[str, ...] = ()
+    tasks_without_rationale: tuple[str, ...] = ()
     """Tasks at which this model's findings have no rationale, which is half of what a map call writes."""
     steps: StepOptions = field(default_factory=StepOptions)
     emit: Callable[[Event], None] = lambda _: None

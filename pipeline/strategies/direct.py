@@ -24,7 +24,7 @@ from pipeline.llm.schema import (
     parse_fields,
 )
 from pipeline.llm.tokenizer import Tokenizer
-from pipeline.mapreduce.map import MOST_QUOTES, evidence_of
+from pipeline.mapreduce.map import MAX_QUOTES, evidence_of
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
 from pipeline.run.request import Request
@@ -103,7 +103,7 @@ def direct_call(chunk: Chunk, question_ids: Sequence[int], task: Task, request: 
         "confidence": CONFIDENCE,
     }
     wanted = {*task.reduce_fields, *task.map_fields}
-    sentences = number_list(len(chunk.sentences), MOST_QUOTES)
+    sentences = number_list(len(chunk.sentences), MAX_QUOTES)
     schema = object_schema(sentences=sentences, **{name: every[name] for name in every if name in wanted})
     sampling = Sampling(max_output_tokens=task.reduce_output_tokens, json_schema=schema)
     own = task.direct.encode(tokenizer, {"question": question_ids})
@@ -140,7 +140,7 @@ async def answer_in_one_call(
     run.account.warnings += warnings
     resources.emit(StageStarted(stage=Stage.DIRECT, calls=1))
     found = await complete_parsed(
-        resources.budget.prove(call), lambda completion: _read(completion, chunk, document, request), run.meter
+        resources.budget.check_fits(call), lambda completion: _read(completion, chunk, document, request), run.meter
     )
     said: list[Finding] = []
     if isinstance(found, CallFailed):

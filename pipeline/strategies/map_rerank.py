@@ -19,7 +19,7 @@ from pipeline.findings.answer import NOTHING, Answer, conclude_from_one
 from pipeline.findings.finding import Finding
 from pipeline.llm.model import Call, Completion, Sampling, Stage
 from pipeline.llm.schema import answer_schema, number_list, object_schema, parse_fields, whole_number
-from pipeline.mapreduce.map import MOST_QUOTES, evidence_of
+from pipeline.mapreduce.map import MAX_QUOTES, evidence_of
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
 from pipeline.run.request import Request
@@ -104,7 +104,7 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
 
 def _rank_call(chunk: Chunk, run: Run) -> Call:
     schema = object_schema(
-        sentences=number_list(len(chunk.sentences), MOST_QUOTES),
+        sentences=number_list(len(chunk.sentences), MAX_QUOTES),
         answer=answer_schema(run.request.letters),
         score=whole_number(BEST_SCORE),
     )

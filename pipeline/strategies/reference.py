@@ -34,7 +34,7 @@ from pipeline.tasks import load_prompt
 CALL_TOKENS = 4096
 OUTPUT_TOKENS = 300
 TEMPERATURE = 0.7
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ def _locate(document: Document, chunk: Chunk, text: str) -> tuple[Evidence, ...]
 
 async def _collapse(pieces: list[_Piece], run: Run) -> list[_Piece]:
     room = _room_tokens(Stage.COLLAPSE, run)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if _total_tokens(pieces, run) <= room:
             return pieces
         pieces = list(run.step("collapse", _Pieces(pieces=tuple(pieces))).pieces)
@@ -197,7 +197,7 @@ def _merge(group: list[_Piece], outcome: Completion) -> _Piece:
 async def _reduce(pieces: list[_Piece], run: Run) -> str:
     """The answer; empty if there is none, or if the call failed, which a warning says."""
     call = _call(Stage.REDUCE, {"findings": _joined(pieces, run)}, run)
-    outcome = await run.meter.complete(run.resources.budget.prove(call))
+    outcome = await run.meter.complete(run.resources.budget.check_fits(call))
     if isinstance(outcome, CallFailed):
         run.account.warnings.append(f"The last step failed, so there is no answer: {outcome.message}")
         return ""

@@ -13,12 +13,12 @@ from pipeline.chunks.call import chunk_call
 from pipeline.chunks.split import NO_CHUNK, Chunk
 from pipeline.documents.document import Document
 from pipeline.findings.answer import NOTHING, Answer, Conclusion, conclude_from_one
-from pipeline.findings.evidence import MOST_EVIDENCE, spread_evidence
+from pipeline.findings.evidence import MAX_EVIDENCE, spread_evidence
 from pipeline.findings.finding import Finding
 from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.schema import CONFIDENCE, FLAG, answer_schema, number_list, object_schema, parse_fields
-from pipeline.mapreduce.map import MOST_QUOTES, evidence_of
+from pipeline.mapreduce.map import MAX_QUOTES, evidence_of
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
 from pipeline.run.request import Request
@@ -122,7 +122,7 @@ def _begin(document: Document, request: Request, resources: Resources) -> Run:
 
 
 async def _read_next(chunk: Chunk, known: Finding | None, run: Run) -> Update | CallFailed:
-    call = run.resources.budget.prove(_call(chunk, known, run))
+    call = run.resources.budget.check_fits(_call(chunk, known, run))
     return await complete_parsed(call, lambda completion: _read(completion, chunk, run), run.meter)
 
 
@@ -133,7 +133,7 @@ def _call(chunk: Chunk, known: Finding | None, run: Run) -> Call:
     if known is not None:
         values["answer"] = tokenizer.encode_content(known.answer)[: task.reduce_output_tokens]
     own = run.prompt("refine", "first" if known is None else "next").encode(tokenizer, values)
-    fields = {"sentences": number_list(len(chunk.sentences), MOST_QUOTES)}
+    fields = {"sentences": number_list(len(chunk.sentences), MAX_QUOTES)}
     if known is not None:
         fields["unchanged"] = FLAG
     fields["answer"] = answer_schema(run.request.letters)
@@ -159,4 +159,4 @@ def _read(completion: Completion, chunk: Chunk, run: Run) -> Update:
 def _conclude(known: Finding | None) -> Conclusion:
     if known is None:
         return NOTHING
-    return replace(conclude_from_one(known), evidence=spread_evidence(known.evidence, MOST_EVIDENCE))
+    return replace(conclude_from_one(known), evidence=spread_evidence(known.evidence, MAX_EVIDENCE))

@@ -89,7 +89,7 @@ class Truncate:
             # A digit takes one token at most.
             fixed_tokens=len(empty.prompt.token_ids) + len(gap) + len(str(total)),
             output_tokens=empty.sampling.max_output_tokens,
-            at_least=2 * SMALLEST_CHUNK_TOKENS,  # each end holds the longest sentence
+            min_tokens=2 * SMALLEST_CHUNK_TOKENS,  # each end holds the longest sentence
         )
         head, tail = kept_counts(_sizes(whole, room, tokenizer), room, self._keep)
         chunk, left_out = _without_middle(whole, head, tail, tokenizer)

@@ -204,8 +204,8 @@ def explain_invalid(error: RequestValidationError) -> ApiError:
         message = "The body must be a JSON object, sent with the header Content-Type: application/json."
         return ApiError(422, message, "invalid_request")
     said = [str(fault["msg"]).removeprefix("Value error, ") for fault in faults]
-    told = [f"{place}: {words}" if place else words for place, words in zip(places, said, strict=True)]
-    return ApiError(422, "; ".join(told[:10]) + ".", "invalid_request", next(filter(None, places), None))
+    messages = [f"{place}: {words}" if place else words for place, words in zip(places, said, strict=True)]
+    return ApiError(422, "; ".join(messages[:10]) + ".", "invalid_request", next(filter(None, places), None))
 
 
 def not_json(why: str = "") -> ApiError:

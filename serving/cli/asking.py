@@ -15,7 +15,7 @@ from pipeline.errors import CapacityError
 from pipeline.findings.answer import Answer
 from pipeline.text import duration
 from serving.cli.show.live import Display, make_display
-from serving.session import OpenModel, Session, bring_model, describe_model, open_session
+from serving.session import OpenModel, Session, describe_model, open_session, resolve_model
 from serving.settings import Settings
 
 
@@ -42,7 +42,7 @@ class Asking:
 
     def resolve_model(self) -> OpenModel:
         """The model that the settings name, pulled if need be, and announced."""
-        model = bring_model(self.settings, self.display.report)
+        model = resolve_model(self.settings, self.display.report)
         self.display.say(describe_model(self.settings, model))
         return model
 

@@ -61,7 +61,7 @@ class Comparison:
 def compare(  # noqa: PLR0913, PLR0917
     files: Files = None,
     question: Annotated[str, typer.Option("--question", "-q", help="Asked under every strategy.")] = "",
-    strategies: Annotated[str, typer.Option(help="Names, parted by commas.")] = DEFAULT_STRATEGIES,
+    strategies: Annotated[str, typer.Option(help="Comma-separated names.")] = DEFAULT_STRATEGIES,
     task: Task = "",
     choice: Choice = None,
     model: Model = None,
@@ -90,7 +90,7 @@ def compare(  # noqa: PLR0913, PLR0917
 
 
 def strategy_names(text: str) -> tuple[str, ...]:
-    """Names parted by commas, each once. Raises CallerError without one, UnknownName for a name that is none."""
+    """Comma-separated names, each once. Raises CallerError without one, UnknownName for a name that is none."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise CallerError("There is no strategy to compare; name some with --strategies.")

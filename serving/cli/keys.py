@@ -47,7 +47,7 @@ def list_keys() -> None:
 
 @keys.command("revoke")
 def revoke_key(key_id: Annotated[str, typer.Argument(help="The part of the key between lf_ and the next _.")]) -> None:
-    """Let a key work no more, at once."""
+    """Revoke a key immediately."""
     from serving.cli import key_commands
 
     key_commands.revoke_key(command_settings(), key_id)

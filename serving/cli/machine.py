@@ -20,7 +20,7 @@ from serving.models.check import check_model
 from serving.models.check_result import CheckResult, Status, bad, ok
 from serving.models.pull import find_model, list_models, pull_model
 from serving.replicas.placement import place_model
-from serving.session import OpenModel, bring_model, describe_model, open_session
+from serving.session import OpenModel, describe_model, open_session, resolve_model
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second
@@ -32,7 +32,7 @@ _MARKS = {Status.OK: "ok  ", Status.WARN: "warn", Status.BAD: "BAD "}
 def up(settings: Settings) -> None:
     display = make_display(sys.stderr)
     try:
-        model = bring_model(settings, display.report)
+        model = resolve_model(settings, display.report)
         display.say(describe_model(settings, model))
         profile = model.profile
         record = daemon.up(
@@ -47,7 +47,7 @@ def up(settings: Settings) -> None:
             report=display.report,
             auth=settings.ray_auth,
         )
-        ownership.give_to_user(settings)
+        ownership.release_to_user(settings)
     finally:
         display.close()
     replicas = f"{record.replicas} replica{'s' if record.replicas > 1 else ''}"
@@ -99,7 +99,7 @@ def check(path: str, settings: Settings) -> int:
 
 
 def doctor(settings: Settings, *, canary: bool) -> int:
-    """Print every check and how to mend what is wrong."""
+    """Print every check and how to fix what is wrong."""
     from serving.cli.doctor import run_doctor
 
     found = find_model(settings.model or default_model(), cache_dir=settings.cache_dir)
@@ -119,11 +119,11 @@ def _canary_check(settings: Settings) -> CheckResult:
     display = make_display(sys.stderr)
     started_s = time.monotonic()
     try:
-        model: OpenModel = bring_model(settings, display.report)
+        model: OpenModel = resolve_model(settings, display.report)
         with open_session(settings, model, display.report):
             return ok("canary", f"Ray and the model were ready after {duration(time.monotonic() - started_s)}")
     except LongfoldError as error:
-        return bad("canary", str(error), "mend what is marked BAD above, or run it again with LONGFOLD_LOG_LEVEL=info")
+        return bad("canary", str(error), "fix what is marked BAD above, or run it again with LONGFOLD_LOG_LEVEL=info")
     finally:
         display.close()
 
@@ -131,8 +131,8 @@ def _canary_check(settings: Settings) -> CheckResult:
 def _print_checks(results: Iterable[CheckResult]) -> int:
     listed = list(results)
     for result in listed:
-        mend = f"\n{'':<20}→ {result.mend}" if result.mend else ""
-        typer.echo(f"{_MARKS[result.status]} {result.name:<15}{result.seen}{mend}")
+        fix = f"\n{'':<20}→ {result.fix}" if result.fix else ""
+        typer.echo(f"{_MARKS[result.status]} {result.name:<15}{result.detail}{fix}")
     return CallerError.exit_code if any(result.status == Status.BAD for result in listed) else 0
 
 

@@ -1,6 +1,6 @@
 """The command `longfold`: parse, make a record of what is wanted, call. Everything else is elsewhere.
 
-Exit codes: 0 done, 2 the request is at fault, 3 the moment is (try later), 4 the model's output, 5 Longfold itself,
+Exit codes: 0 done, 2 the request is at fault, 3 temporarily unavailable, 4 the model's output, 5 Longfold itself,
 6 paused as asked for, 130 interrupted.
 """
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 done, 2 the request, 3 the moment (try later), 4 the model, 5 Longfold, 6 paused, "
+    epilog="Exit codes: 0 done, 2 the request, 3 temporarily unavailable, 4 the model, 5 Longfold, 6 paused, "
     "130 interrupted.",
     help="Answers questions about documents far longer than a model's context, with quotes and where they stand.",
 )
@@ -113,7 +113,7 @@ def doctor(
     model: Model = None,
     canary: Annotated[bool, typer.Option(help="Also start the model and let it generate.")] = True,
 ) -> None:
-    """Check machine, installation and model, and say how to mend what is wrong."""
+    """Check machine, installation and model, and report problems and how to fix them."""
     raise typer.Exit(machine.doctor(command_settings(model=model), canary=canary))
 
 
@@ -125,7 +125,7 @@ def list_models() -> None:
 
 @models.command("pull")
 def pull(name: Annotated[str, typer.Argument(help="Catalogue name or hub repository (owner/name).")]) -> None:
-    """Bring a model to this machine, once."""
+    """Download a model."""
     machine.pull(name, command_settings())
 
 

@@ -17,7 +17,7 @@ from pipeline.run.checkpoints import Checkpoint, History, RunPaused, StepOptions
 from serving.jobs.job import Job
 from serving.jobs.steps import step_options
 from serving.jobs.work import pipeline_request
-from serving.session import bring_model, open_journal
+from serving.session import open_journal, resolve_model
 from serving.settings import Settings
 
 
@@ -34,7 +34,7 @@ async def rehearse_edit(job: Job, edited: Checkpoint, document: Document, settin
     """Raises StateInvalid if the edited state does not fit, and WrongState if the run cannot come to its step again."""
     if not settings.model and job.request.model:
         settings = settings.model_copy(update={"model": job.request.model})
-    model = await asyncio.to_thread(bring_model, settings, lambda _: None)
+    model = await asyncio.to_thread(resolve_model, settings, lambda _: None)
     known = step_options(job).history
     edits = {number: at for number, at in known.edits.items() if number < edited.number} if known else {}
     if edited.edited is not None:

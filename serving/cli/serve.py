@@ -20,7 +20,7 @@ from serving.cluster import ownership
 from serving.jobs.store import JobStore
 from serving.jobs.supervisor import Supervisor
 from serving.logging import configure_json_log
-from serving.session import OpenModel, SpeedBook, bring_model
+from serving.session import OpenModel, SpeedBook, resolve_model
 from serving.settings import Settings
 from serving.storage.database import Database
 from serving.storage.files import FileStore
@@ -52,9 +52,9 @@ async def serve(settings: Settings, command: list[str], report: Report) -> None:
     database = Database.open(settings.database)
     try:
         await prepare_database(database)
-        model = await asyncio.to_thread(bring_model, settings, report)
+        model = await asyncio.to_thread(resolve_model, settings, report)
         gateway = await open_gateway(settings, database, model)
-        await asyncio.to_thread(ownership.adopt, settings, os.getpid())
+        await asyncio.to_thread(ownership.take_over, settings, os.getpid())
         with listen(settings.host, settings.port) as listening:
             gateway.runner = Supervisor(command, bury=gateway.store.bury_runner)
             await _serve_until_stopped(gateway, gateway.runner, listening, report)

@@ -166,15 +166,15 @@ def _spawn(order: _Order) -> subprocess.Popen[bytes]:
 
 def _follow(keeper: subprocess.Popen[bytes], folder: Path, report: Report) -> ClusterRecord:
     """Pass on what the keeper reports until it is ready. Raises its error, under its own class."""
-    told = 0
+    read = 0
     while True:
         ended = keeper.poll() is not None
         lines = list(_progress(folder))
-        for line in lines[told:]:
+        for line in lines[read:]:
             if "failed" in line:
                 raise error_class(line["failed"])(line["message"])
             report(line["doing"])
-        told = len(lines)
+        read = len(lines)
         if (record := find(folder)) is not None and record.keeper_pid == keeper.pid:
             return record
         if ended:
@@ -195,7 +195,7 @@ def keep() -> NoReturn:
 
     order: _Order = pickle.load(sys.stdin.buffer)  # noqa: S301  from our own parent, over a pipe
 
-    def tell(**line: str) -> None:
+    def report(**line: str) -> None:
         with _progress_file(order.folder).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -205,12 +205,12 @@ def keep() -> NoReturn:
             started = ray_cluster.start(
                 order.placement,
                 folder=order.folder,
-                report=lambda text: tell(doing=text),
+                report=lambda text: report(doing=text),
                 auth=order.auth,
                 mark=order.mark,
             )
         except LongfoldError as error:
-            tell(failed=type(error).__name__, message=str(error))
+            report(failed=type(error).__name__, message=str(error))
             raise SystemExit(1) from error
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:

@@ -41,7 +41,7 @@ def start(settings: Settings, profile: ModelProfile, *, report: Report, server_p
     daemon.up(place_model(settings, profile), served, folder=folder, report=report, auth=settings.ray_auth)
 
 
-def adopt(settings: Settings, server_pid: int) -> None:
+def take_over(settings: Settings, server_pid: int) -> None:
     """Take over the cluster of a server that died without ending it."""
     folder = cluster_folder(settings)
     owner = _owner(folder)
@@ -49,7 +49,7 @@ def adopt(settings: Settings, server_pid: int) -> None:
         _owner_file(folder).write_text(str(server_pid), encoding="ascii")
 
 
-def give_to_user(settings: Settings) -> None:
+def release_to_user(settings: Settings) -> None:
     """From now on the cluster stays until `longfold down`."""
     _owner_file(cluster_folder(settings)).unlink(missing_ok=True)
 

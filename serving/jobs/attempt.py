@@ -21,7 +21,7 @@ from pipeline.findings.answer import Answer
 from pipeline.run.checkpoints import RunPaused
 from pipeline.run.events import CallEnded, Event, Planned
 from serving.jobs.events import EventRecorder, progress_record
-from serving.jobs.health_probe import Pulse
+from serving.jobs.health_probe import HealthProbe
 from serving.jobs.job import Claim, JobState, Lane, NewEvent, Update
 from serving.jobs.store import JobStore
 from serving.jobs.usage import job_totals, usage_record
@@ -30,9 +30,9 @@ from serving.session import Session
 
 _LOG = logging.getLogger(__name__)
 
-MOST_ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 """Of a job under which its runner died, or lost the model: after that the job is taken to be the reason."""
-_MOST_PER_WRITE = 1000
+_MAX_PER_WRITE = 1000
 """Events of one job in one transaction: others wait for it."""
 _GIVE_UP_S = 3.0
 """What a runner that is to end has for giving a job back to a database that takes nothing; its lease then runs out."""
@@ -54,13 +54,13 @@ class Stop(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class RunnerContext:
     """What all jobs of a runner work with."""
 
     store: JobStore
     documents: Documents
     session: Session
-    pulse: Pulse
+    health: HealthProbe
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while events are written, so that a job's end does not overtake them."""
     shared_cache: bool = False
@@ -70,12 +70,12 @@ class Bench:
 class JobRun:
     """From a claim to the job's end, or to the loss of the claim."""
 
-    def __init__(self, claim: Claim, bench: Bench, emit: Callable[[Event], None] = lambda _: None) -> None:
+    def __init__(self, claim: Claim, context: RunnerContext, emit: Callable[[Event], None] = lambda _: None) -> None:
         """`emit` hears every event of the run, as it happens."""
         self.claim = claim
         self.outcome: Result | Exception | None = None
         """What the work came to; None until then, and if it was stopped."""
-        self._bench = bench
+        self._context = context
         self._emit = emit
         self._stop: Stop | None = None
         self._ending = False
@@ -121,12 +121,12 @@ class JobRun:
 
     def news(self) -> Update:
         """What was told and is not written, or the first of it."""
-        told = self._unwritten[:_MOST_PER_WRITE]
-        if not told:
-            return Update(claim=self.claim, events=told)
+        events = self._unwritten[:_MAX_PER_WRITE]
+        if not events:
+            return Update(claim=self.claim, events=events)
         state = self._recorder.state
         progress = progress_record(state) | {"usage": usage_record(state, _usage_before(self.claim))}
-        return Update(claim=self.claim, events=told, plan=self._plan, progress=progress)
+        return Update(claim=self.claim, events=events, plan=self._plan, progress=progress)
 
     def wrote(self, update: Update) -> None:
         """That much is in the database."""
@@ -140,30 +140,30 @@ class JobRun:
 
     async def _work(self) -> Result:
         job = self.claim.job
-        if job.attempt > MOST_ATTEMPTS:
+        if job.attempt > MAX_ATTEMPTS:
             raise InternalError(
-                f"The job was given up: {MOST_ATTEMPTS} times the process that ran it died, or lost the model, "
+                f"The job was given up: {MAX_ATTEMPTS} times the process that ran it died, or lost the model, "
                 "before it could end. Try it again with a smaller document or smaller chunks."
             )
-        owner = "" if self._bench.shared_cache else job.owner
+        owner = "" if self._context.shared_cache else job.owner
         if job.request.kind == "chat":
-            return await run_chat(job, self._bench.session, self._hear, owner=owner)
-        return await run_strategy(job, self._bench.documents, self._bench.session, self._hear, owner=owner)
+            return await run_chat(job, self._context.session, self._on_event, owner=owner)
+        return await run_strategy(job, self._context.documents, self._context.session, self._on_event, owner=owner)
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         """What the run tells; called within the work, so it only takes note."""
         record = self._recorder.record(event)
         self._emit(event)
         failed = event.failed if isinstance(event, CallEnded) else None
-        if failed and failed.error == "ReplicaUnavailable" and self._bench.pulse.silent:
-            self._bench.pulse.lose()
+        if failed and failed.error == "ReplicaUnavailable" and self._context.health.is_stalled:
+            self._context.health.mark_down()
             self.stop(Stop.OUTAGE)
         if record is not None:
             self._unwritten.append(record)
         if isinstance(event, Planned) and record is not None:
             self._plan = record.data
 
-    async def _insist(self, write: Callable[[Update], Awaitable[None]]) -> None:
+    async def _retry_write(self, write: Callable[[Update], Awaitable[None]]) -> None:
         """Write what is left to tell and the end, until it succeeds or the lease is lost.
 
         A runner that is to end gives up after a while: what it holds is then taken over when its lease has run out.
@@ -171,10 +171,10 @@ class JobRun:
         attempts, began_s = 0, time.monotonic()
         while self._stop is not Stop.LOST:
             try:
-                async with self._bench.writing:
-                    while len(self._unwritten) > _MOST_PER_WRITE:
+                async with self._context.writing:
+                    while len(self._unwritten) > _MAX_PER_WRITE:
                         first = self.news()
-                        await self._bench.store.append(self.claim, first.events)
+                        await self._context.store.append(self.claim, first.events)
                         self.wrote(first)
                     return await write(self.news())
             except LeaseLost:
@@ -192,11 +192,11 @@ class JobRun:
     async def _end(self, outcome: Result | Exception | None) -> None:
         """End the job as its work went; work that was complete before it was stopped counts as complete."""
         self._ending = True
-        store = self._bench.store
+        store = self._context.store
         if isinstance(outcome, Mapping):
             await self._finish(JobState.COMPLETED, result=outcome)
         elif isinstance(outcome, RunPaused):
-            await self._insist(lambda last: store.pause(self.claim, outcome.checkpoint, last=last))
+            await self._retry_write(lambda last: store.pause(self.claim, outcome.checkpoint, last=last))
         elif isinstance(outcome, Exception):
             await self._finish(JobState.FAILED, error=self._error_record(outcome))
         elif self._stop is Stop.CANCELLED:
@@ -206,7 +206,7 @@ class JobRun:
             await self._finish(JobState.FAILED, error=self._error_record(self.outcome))
         else:
             counted = self._stop is Stop.OUTAGE
-            await self._insist(lambda last: store.release(self.claim, counted=counted, last=last))
+            await self._retry_write(lambda last: store.release(self.claim, counted=counted, last=last))
         _LOG.info("job.left", extra=self._ids | {"stop": self._stop and self._stop.name})
 
     async def _finish(self, state: JobState, **outcome: Mapping[str, Any]) -> None:
@@ -219,8 +219,10 @@ class JobRun:
         )
         before = _usage_before(self.claim) if state is not JobState.COMPLETED else None
         usage = usage_record(ran, before)
-        finish = self._bench.store.finish
-        await self._insist(lambda last: finish(self.claim, state, usage=usage, totals=totals, last=last, **outcome))
+        finish = self._context.store.finish
+        await self._retry_write(
+            lambda last: finish(self.claim, state, usage=usage, totals=totals, last=last, **outcome)
+        )
 
     def _error_record(self, error: Exception) -> dict[str, Any]:
         if not isinstance(error, LongfoldError):

@@ -17,7 +17,7 @@ SILENCE_S = 20.0
 """No call of any job came back for so long: then a lost call tells of an outage, and not of the call."""
 
 
-class Pulse:
+class HealthProbe:
     """A dispatcher that notes when calls come back."""
 
     def __init__(
@@ -37,10 +37,10 @@ class Pulse:
         return not self._away and self._clock() - self._last_s < READY_S
 
     @property
-    def silent(self) -> bool:
+    def is_stalled(self) -> bool:
         return self._clock() - self._last_s > SILENCE_S
 
-    def lose(self) -> None:
+    def mark_down(self) -> None:
         """A job was given back because of silence: until something comes back, no job is tried on this model."""
         self._away = True
 

@@ -3,7 +3,7 @@
     lanes ─claim─▶ JobRun ─end─▶ store                  a lane's jobs wait for one another only
     flush ─events of all jobs, in one write─▶ store
     beat ─renew and report; hear of cancelling─▶ store ─▶ JobRun.stop
-    pulse ─is the model there?─▶ lanes, RunnerStatus
+    health ─is the model there?─▶ lanes, RunnerStatus
 
 Any number of runners may share a database. A runner that dies leaves its jobs to the others, or to its successor,
 which take them over when their leases have stood still; completed calls are in the journal and are not made again.
@@ -23,8 +23,8 @@ from typing import Any
 
 from pipeline.errors import CapacityError
 from pipeline.run.events import Event
-from serving.jobs.attempt import Bench, JobRun, Stop
-from serving.jobs.health_probe import CANARY_IDLE_S, Pulse
+from serving.jobs.attempt import JobRun, RunnerContext, Stop
+from serving.jobs.health_probe import CANARY_IDLE_S, HealthProbe
 from serving.jobs.job import Claim, Lane, RunnerStatus
 from serving.jobs.retention import DeletedJobs
 from serving.jobs.store import LEASE_S, JobStore, LeaseWatch
@@ -99,13 +99,13 @@ class JobRunner:
         self._status = status or new_status(session.model.profile)
         self.runner_id = self._status.id
         self._pace = pace or Pace()
-        self._pulse = Pulse(session.dispatcher, idle_s=self._pace.canary_idle_s)
-        self._session = replace(session, dispatcher=self._pulse)
-        self._bench = Bench(
+        self._health = HealthProbe(session.dispatcher, idle_s=self._pace.canary_idle_s)
+        self._session = replace(session, dispatcher=self._health)
+        self._context = RunnerContext(
             store=store,
             documents=documents,
             session=self._session,
-            pulse=self._pulse,
+            health=self._health,
             shared_cache=shared_cache,
         )
         self._store = store
@@ -137,12 +137,12 @@ class JobRunner:
 
         `emit` hears the run's events. Nobody else is told of this runner: it takes no work.
         """
-        run = JobRun(claim, self._bench, emit)
+        run = JobRun(claim, self._context, emit)
         self._runs[claim.job.id] = run
         async with asyncio.TaskGroup() as helpers:
             for step, pause_s in (
                 (self._renew, self._pace.beat_s),
-                (self._listen, self._pace.listen_s),
+                (self._poll_cancellation, self._pace.listen_s),
                 (self._flush, self._pace.flush_s),
             ):
                 helpers.create_task(self._repeat(step, pause_s))
@@ -161,7 +161,7 @@ class JobRunner:
         async with asyncio.TaskGroup() as helpers:
             for step, pause_s in (
                 (self._beat, self._pace.beat_s),
-                (self._listen, self._pace.listen_s),
+                (self._poll_cancellation, self._pace.listen_s),
                 (self._flush, self._pace.flush_s),
                 (self._end_abandoned, self._pace.beat_s),
                 (self._ask_replicas, self._pace.beat_s),
@@ -183,7 +183,7 @@ class JobRunner:
         while not self._stopping.is_set():
             mark, now_s = self._store.change_mark(), time.monotonic()
             fresh = mark is None or mark != seen or now_s - looked_s >= self._pace.look_s
-            if fresh and self._free(lane) and self._pulse.ready and not self._journal.is_full:
+            if fresh and self._free(lane) and self._health.ready and not self._journal.is_full:
                 seen, looked_s = mark, now_s
                 if await self._claim(lane, jobs):
                     continue
@@ -201,7 +201,7 @@ class JobRunner:
             return False
         if claim is None:
             return False
-        run = JobRun(claim, self._bench)
+        run = JobRun(claim, self._context)
         if (before := self._runs.get(claim.job.id)) is not None:  # our own, which we could not renew in time
             before.stop(Stop.LOST)
         self._runs[claim.job.id] = run
@@ -230,14 +230,14 @@ class JobRunner:
             await _pause(self._idle, max(pause_s, _AFTER_FAULT_S) if failed else pause_s)
 
     async def _renew(self) -> None:
-        await self._heed(self._store.beat)
+        await self._apply_lease_state(self._store.beat)
 
     async def _end_abandoned(self) -> None:
         await self._store.end_abandoned(self._local_watch)
 
     async def _beat(self) -> None:
         before = self._status
-        ready = self._pulse.ready and not self._stopping.is_set() and not self._journal.is_full
+        ready = self._health.ready and not self._stopping.is_set() and not self._journal.is_full
         self._status = replace(
             before,
             beat=before.beat + 1,
@@ -246,12 +246,12 @@ class JobRunner:
             message=self._message(),
             replicas=self._replicas,
         )
-        await self._heed(lambda claims: self._store.beat(claims, self._status))
+        await self._apply_lease_state(lambda claims: self._store.beat(claims, self._status))
 
-    async def _listen(self) -> None:
-        await self._heed(self._store.look_at_leases)
+    async def _poll_cancellation(self) -> None:
+        await self._apply_lease_state(self._store.look_at_leases)
 
-    async def _heed(self, ask: Callable[[Sequence[Claim]], Awaitable[Mapping[str, bool]]]) -> None:
+    async def _apply_lease_state(self, ask: Callable[[Sequence[Claim]], Awaitable[Mapping[str, bool]]]) -> None:
         """Stop the runs whose leases are lost, or that are to be cancelled."""
         runs = list(self._runs.values())
         held = await ask([run.claim for run in runs])
@@ -267,7 +267,7 @@ class JobRunner:
         if not runs:
             return
         updates = {run: run.news() for run in runs}
-        async with self._bench.writing:
+        async with self._context.writing:
             lost = await self._store.append_all(list(updates.values()))
         for run, update in updates.items():
             if run.claim.job.id in lost:
@@ -280,8 +280,8 @@ class JobRunner:
             return "stopping"
         if self._journal.is_full:
             return "the disk is full: jobs wait, and go on when there is room"
-        if not self._pulse.ready:
-            return self._pulse.trouble or "the model does not answer"
+        if not self._health.ready:
+            return self._health.trouble or "the model does not answer"
         if not self._runs:
             return "waiting for work"
         return f"running {len(self._runs)} job{'s' if len(self._runs) > 1 else ''}"
@@ -293,7 +293,7 @@ class JobRunner:
         await self._deleted.forget()
 
     async def _check_pulse(self) -> None:
-        await self._pulse.check(self._session.model.tokenizer)
+        await self._health.check(self._session.model.tokenizer)
 
 
 async def _pause(until: asyncio.Event, seconds: float) -> None:

@@ -21,7 +21,7 @@ from serving.jobs.runner import JobRunner, new_runner_id, new_status
 from serving.jobs.store import JobStore
 from serving.jobs.supervisor import beat
 from serving.logging import configure_json_log
-from serving.session import OpenModel, Session, bring_model, open_session
+from serving.session import OpenModel, Session, open_session, resolve_model
 from serving.settings import Settings
 from serving.storage.database import Database
 from serving.storage.files import FileStore
@@ -77,7 +77,7 @@ async def beating(beat_fd: int, runner_id: str) -> AsyncIterator[None]:
 async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Report) -> None:
     runner_id = new_runner_id()
     async with beating(beat_fd, runner_id):
-        model = await _in_thread(lambda: bring_model(settings, report))
+        model = await _in_thread(lambda: resolve_model(settings, report))
         logger.info("runner.model name=%s dtype=%s", model.profile.name, model.profile.dtype)
         database = Database.open(settings.database)
         try:
@@ -85,8 +85,8 @@ async def _live(settings: Settings, parent_pid: int, beat_fd: int, report: Repor
             store, status = JobStore(database), new_status(model.profile, runner_id)
             with ExitStack() as opened:
 
-                def load(tell: Report) -> Session:
-                    return _open_session(settings, model, parent_pid, opened, tell)
+                def load(report: Report) -> Session:
+                    return _open_session(settings, model, parent_pid, opened, report)
 
                 session = await report_start(store, status, load, report)
                 runner = JobRunner(
@@ -122,7 +122,7 @@ async def report_start(
     """
     message = status.message
 
-    def tell(text: str) -> None:
+    def note(text: str) -> None:
         nonlocal message
         message = text
         report(text)
@@ -135,7 +135,7 @@ async def report_start(
         except CapacityError as error:
             logger.warning("runner.start_untold", extra={"error": type(error).__name__})
 
-    loading = asyncio.ensure_future(_in_thread(lambda: load(tell)))
+    loading = asyncio.ensure_future(_in_thread(lambda: load(note)))
     try:
         while not loading.done():
             await put()

@@ -24,7 +24,7 @@ def step_options(job: Job) -> StepOptions:
         for edit in request.edits
     }
     history = History(run_id=job.id, looked_at=request.looked_at, edits=edits)
-    return StepOptions(pause_before=request.pause_before, most=request.max_steps, history=history)
+    return StepOptions(pause_before=request.pause_before, max_steps=request.max_steps, history=history)
 
 
 def read_checkpoints(job: Job, records: Iterable[EventRecord]) -> list[Checkpoint]:

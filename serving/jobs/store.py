@@ -46,7 +46,7 @@ from serving.storage.schema import deleted_jobs, events, job_documents, jobs, ru
 
 LEASE_S = 10.0
 """A holder beats every 2 s; five beats that do not come are no delay but a death, or as good as one."""
-_MOST_PER_LOOK_S = LEASE_S / 4
+_MAX_PER_LOOK_S = LEASE_S / 4
 """Time between two looks counts up to here: whoever was himself stopped cannot tell that others stood still."""
 MAX_QUEUED = 10_000
 """Jobs that wait; beyond it a new one is refused, for it would wait for days."""
@@ -88,7 +88,7 @@ class LeaseWatch:
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, lease_s: float = LEASE_S) -> None:
         self._clock = clock
         self._lease_s = lease_s
-        self._most_per_look_s = min(_MOST_PER_LOOK_S, lease_s / 4)
+        self._max_per_look_s = min(_MAX_PER_LOOK_S, lease_s / 4)
         self._seen: dict[str, _Seen] = {}
 
     def look(self, leases: Iterable[Lease]) -> list[Lease]:
@@ -101,7 +101,7 @@ class LeaseWatch:
                 seen[lease.job_id] = _Seen(lease, now_s)
                 continue
             passed_s = max(0.0, now_s - before.looked_s)
-            seen[lease.job_id] = _Seen(lease, now_s, before.still_s + min(passed_s, self._most_per_look_s))
+            seen[lease.job_id] = _Seen(lease, now_s, before.still_s + min(passed_s, self._max_per_look_s))
         self._seen = seen
         return [entry.lease for entry in seen.values() if entry.still_s >= self._lease_s]
 
@@ -589,11 +589,11 @@ class JobStore:
         """`append` for several jobs in one transaction; returns the ids of those whose lease is lost."""
         lost: set[str] = set()
         async with self._database.write() as connection:
-            for told in sorted(updates, key=lambda told: told.claim.job.id):  # one order: no deadlock on Postgres
+            for update in sorted(updates, key=lambda update: update.claim.job.id):  # one order: no deadlock on Postgres
                 try:
-                    await self._held_with(connection, told.claim, told)
+                    await self._held_with(connection, update.claim, update)
                 except LeaseLost:
-                    lost.add(told.claim.job.id)
+                    lost.add(update.claim.job.id)
         return lost
 
     async def finish(
@@ -634,8 +634,8 @@ class JobStore:
 
         One that was to be cancelled is cancelled instead. The event has the state, so nothing else needs to keep it.
         """
-        told = {"step": checkpoint.number, "before": checkpoint.name, "state": json.loads(checkpoint.state)}
-        await self._leave(claim, [NewEvent(kind=PAUSED_KIND, data=told)], last, state=JobState.PAUSED)
+        paused = {"step": checkpoint.number, "before": checkpoint.name, "state": json.loads(checkpoint.state)}
+        await self._leave(claim, [NewEvent(kind=PAUSED_KIND, data=paused)], last, state=JobState.PAUSED)
 
     async def _leave(self, claim: Claim, events: Sequence[NewEvent], last: Update | None, **values: Any) -> None:
         async with self._database.write() as connection:

@@ -123,14 +123,14 @@ class Supervisor:
             )
         finally:
             os.close(writing)
-        loop.add_reader(reading, self._hear, reading)
+        loop.add_reader(reading, self._on_beat, reading)
         watching = asyncio.create_task(self._watch(self._child))
         try:
             code = await self._child.wait()
         finally:
             watching.cancel()
             loop.remove_reader(reading)
-            self._hear(reading)
+            self._on_beat(reading)
             os.close(reading)
         if self._bury is not None and self.runner_id:
             try:
@@ -139,7 +139,7 @@ class Supervisor:
                 _LOG.warning("runner.not_buried", extra={"error": type(error).__name__})
         return code
 
-    def _hear(self, pipe: int) -> None:
+    def _on_beat(self, pipe: int) -> None:
         with suppress(BlockingIOError):
             self._heard += os.read(pipe, 65_536)
         *beats, rest = self._heard.split(b"\n")

@@ -63,7 +63,7 @@ async def run_strategy(job: Job, documents: Documents, session: Session, emit: E
 async def run_chat(job: Job, session: Session, emit: Emit, *, owner: str) -> Result:
     """One call with the job's messages. Raises the call's failure under its own class."""
     call = await asyncio.to_thread(_chat_call, job, session.model)
-    call = replace(call, tell=lambda text: emit(Written(text=text)))
+    call = replace(call, on_text=lambda text: emit(Written(text=text)))
     meter = Meter(session.journaled(owner=owner, run_id=job.id, emit=emit), Limits(), emit)
     outcome = await meter.complete(call)
     if isinstance(outcome, CallFailed):

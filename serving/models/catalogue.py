@@ -71,7 +71,7 @@ class CatalogueEntry:
     """Tried in this order."""
     gate: GateSettings
     calibration: Calibration
-    brief_tasks: tuple[str, ...]
+    tasks_without_rationale: tuple[str, ...]
     """Tasks at which its findings go without a rationale, where that was measured to cost no answer."""
 
 
@@ -130,7 +130,7 @@ class _Entry(_Table):
     sources: list[Annotated[_Hub | _Wheels, Field(discriminator="kind")]] = Field(min_length=1)
     gate: GateSettings = GateSettings()
     calibration: Calibration = Calibration()
-    brief_tasks: tuple[Annotated[str, AfterValidator(_known_task)], ...] = ()
+    tasks_without_rationale: tuple[Annotated[str, AfterValidator(_known_task)], ...] = ()
 
 
 def _read_entry(path: Path) -> CatalogueEntry:

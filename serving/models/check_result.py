@@ -18,19 +18,19 @@ class CheckResult:
 
     name: str
     status: Status
-    seen: str
+    detail: str
     """What was found, for people."""
-    mend: str = ""
+    fix: str = ""
     """What to do about it; empty if nothing is to be done."""
 
 
-def ok(name: str, seen: str) -> CheckResult:
-    return CheckResult(name=name, status=Status.OK, seen=seen)
+def ok(name: str, detail: str) -> CheckResult:
+    return CheckResult(name=name, status=Status.OK, detail=detail)
 
 
-def warn(name: str, seen: str, mend: str) -> CheckResult:
-    return CheckResult(name=name, status=Status.WARN, seen=seen, mend=mend)
+def warn(name: str, detail: str, fix: str) -> CheckResult:
+    return CheckResult(name=name, status=Status.WARN, detail=detail, fix=fix)
 
 
-def bad(name: str, seen: str, mend: str) -> CheckResult:
-    return CheckResult(name=name, status=Status.BAD, seen=seen, mend=mend)
+def bad(name: str, detail: str, fix: str) -> CheckResult:
+    return CheckResult(name=name, status=Status.BAD, detail=detail, fix=fix)

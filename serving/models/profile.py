@@ -61,7 +61,7 @@ class ModelProfile:
     calibration: Calibration
     fingerprint: str
     """Equal for models, with their format, that give the same completions; part of a journal's keys."""
-    brief_tasks: tuple[str, ...] = ()
+    tasks_without_rationale: tuple[str, ...] = ()
     """Tasks at which its findings have no rationale."""
 
     @property
@@ -102,7 +102,7 @@ def load_profile(
         weights_bytes=stored_bytes * served.bytes // geometry.stored_bytes,
         gate=entry.gate if entry else GateSettings(),
         calibration=entry.calibration if entry else Calibration(),
-        brief_tasks=entry.brief_tasks if entry else (),
+        tasks_without_rationale=entry.tasks_without_rationale if entry else (),
         fingerprint=fingerprint(directory, served),
     )
 

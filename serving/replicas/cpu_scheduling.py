@@ -19,7 +19,7 @@ PROMPT_TOKENS_BESIDE_AN_ANSWER = 64
 """Per step: takes about as long as the rest of it (docs/experiments.md)."""
 
 
-class Turns:
+class GateThrottle:
     """First come, first served among gate calls; everything else goes at once, and they wait until it has ended."""
 
     def __init__(self, *, gate_tokens: int) -> None:
@@ -37,7 +37,7 @@ class Turns:
                 yield
 
 
-def pace_steps(scheduler: Any) -> Callable[[], None]:
+def limit_prefill_during_decode(scheduler: Any) -> Callable[[], None]:
     """Return what is to be called before each step of the engine whose (vLLM's) `scheduler` this is."""
     full_tokens = scheduler.max_num_scheduled_tokens
 

@@ -27,8 +27,8 @@ from serving.replicas.vllm_engine import VllmModel, VllmSettings
 logger = logging.getLogger(__name__)
 
 RATE_WINDOW_S = 30.0
-TELL_EVERY_S = 0.1
-"""At most so often the text of a call is told while it is written."""
+TEXT_EVERY_S = 0.1
+"""At most so often the text of a call is streamed while it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +77,10 @@ class Engine:
         self._model = ENGINES[spec.engine](spec.options)
         self._model.start()
 
-    async def complete(self, calls: Sequence[Call], told: Collection[int] = ()) -> AsyncIterator[list[News]]:
+    async def complete(self, calls: Sequence[Call], streamed: Collection[int] = ()) -> AsyncIterator[list[News]]:
         """Complete calls side by side; yields (place, outcome) of those that have ended since the last time.
 
-        Of the places in `told` also the whole text so far, while it is written. A failure is a value: an exception
+        Of the places in `streamed` also the whole text so far, while it is written. A failure is a value: an exception
         would cost a traceback per call.
         """
         news: dict[int, str | Outcome] = {}
@@ -88,12 +88,12 @@ class Engine:
         loop = asyncio.get_running_loop()
 
         async def complete_one(place: int, call: Call) -> None:
-            def tell(text: str) -> None:
+            def on_text(text: str) -> None:
                 if place not in news:
-                    loop.call_later(TELL_EVERY_S, arrived.set)
+                    loop.call_later(TEXT_EVERY_S, arrived.set)
                 news[place] = text
 
-            news[place] = await self._complete(replace(call, tell=tell if place in told else None))
+            news[place] = await self._complete(replace(call, on_text=on_text if place in streamed else None))
             arrived.set()
 
         running = [loop.create_task(complete_one(place, call)) for place, call in enumerate(calls)]

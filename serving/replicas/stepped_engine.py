@@ -25,7 +25,7 @@ class EngineRequest:
     """vLLM's `SamplingParams`."""
     priority: int
     """As vLLM has it: lowest first."""
-    tell: Callable[[Any], object] | None = None
+    on_output: Callable[[Any], object] | None = None
     """Called with each output before the final one, if `params` ask for such."""
 
 
@@ -49,7 +49,7 @@ class SteppedEngine:
 
     async def generate(self, request: EngineRequest) -> Any:
         """Return the request's final output. Cancelling the caller aborts the request."""
-        caller = _Caller(tell=request.tell, loop=asyncio.get_running_loop())
+        caller = _Caller(on_output=request.on_output, loop=asyncio.get_running_loop())
         self._inbox.put(lambda: self._add(request, caller))
         try:
             return await asyncio.wrap_future(caller.final)
@@ -127,9 +127,9 @@ class _Caller:
     """Who waits for a request, in an event loop of another thread."""
 
     loop: asyncio.AbstractEventLoop
-    tell: Callable[[Any], object] | None
+    on_output: Callable[[Any], object] | None
     final: Future[Any] = field(default_factory=Future)
 
     def hear(self, output: Any) -> None:
-        if self.tell is not None:
-            self.loop.call_soon_threadsafe(self.tell, output)
+        if self.on_output is not None:
+            self.loop.call_soon_threadsafe(self.on_output, output)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pipeline.errors import ContextOverflow, InternalError, LongfoldError, ReplicaUnavailable
 from pipeline.llm.model import Call, Completion, FinishReason, Sampling, Usage
-from serving.replicas.cpu_scheduling import Turns, pace_steps
+from serving.replicas.cpu_scheduling import GateThrottle, limit_prefill_during_decode
 from serving.replicas.engine_meter import EngineMeter
 from serving.replicas.hosting import EngineProgress
 from serving.replicas.stepped_engine import EngineRequest, SteppedEngine
@@ -70,7 +70,7 @@ class VllmModel:
         self._tokenizer: Any = None
         self._choice_ids: dict[str, int] = {}
         self._ids = itertools.count()
-        self._turns = None if settings.on_gpu else Turns(gate_tokens=8 * settings.step_tokens)
+        self._turns = None if settings.on_gpu else GateThrottle(gate_tokens=8 * settings.step_tokens)
         self._meter = EngineMeter()
         self._in_flight = 0
 
@@ -96,9 +96,9 @@ class VllmModel:
         request = EngineRequest(
             id=f"call-{next(self._ids)}",
             token_ids=token_ids,
-            params=self.params(call.sampling, cumulative=call.tell is not None),
+            params=self.params(call.sampling, cumulative=call.on_text is not None),
             priority=call.priority,
-            tell=_tell_text(call),
+            on_output=_on_output(call),
         )
         self._in_flight += 1
         started = time.monotonic()
@@ -205,9 +205,9 @@ class VllmModel:
         )
 
 
-def _tell_text(call: Call) -> Callable[[RequestOutput], None] | None:
-    tell = call.tell
-    return None if tell is None else lambda output: tell(output.outputs[0].text)
+def _on_output(call: Call) -> Callable[[RequestOutput], None] | None:
+    on_text = call.on_text
+    return None if on_text is None else lambda output: on_text(output.outputs[0].text)
 
 
 def _engine_args(settings: VllmSettings) -> dict[str, Any]:
@@ -252,7 +252,9 @@ def open_to_step(settings: VllmSettings, meter: EngineMeter) -> Any:
 
 def _start_stepped(args: AsyncEngineArgs, meter: EngineMeter) -> tuple[SteppedEngine, Any]:
     llm = _synchronous_engine(args, meter)
-    return SteppedEngine(llm, before_step=pace_steps(llm.engine_core.engine_core.scheduler)), llm.get_tokenizer()
+    return SteppedEngine(
+        llm, before_step=limit_prefill_during_decode(llm.engine_core.engine_core.scheduler)
+    ), llm.get_tokenizer()
 
 
 def _synchronous_engine(args: AsyncEngineArgs, meter: EngineMeter) -> Any:
@@ -277,8 +279,8 @@ class _ProcessEngine:
         # A cancelled caller closes this stream, which aborts the request in the engine.
         async for output in self._llm.generate(prompt, request.params, request.id, priority=request.priority):
             last = output
-            if request.tell is not None and not output.finished:
-                request.tell(output)
+            if request.on_output is not None and not output.finished:
+                request.on_output(output)
         assert last is not None
         return last
 
@@ -293,7 +295,7 @@ def _stat_logger(meter: EngineMeter) -> Any:
     """A factory of vLLM stat loggers that feed `meter`."""
     from vllm.v1.metrics.loggers import StatLoggerBase as Base
 
-    class Pulse(Base):  # type: ignore[misc]
+    class HealthProbe(Base):  # type: ignore[misc]
         def __init__(self, vllm_config: Any, engine_index: int = 0) -> None: ...
 
         def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
@@ -301,7 +303,7 @@ def _stat_logger(meter: EngineMeter) -> Any:
 
         def log_engine_initialized(self) -> None: ...
 
-    return Pulse
+    return HealthProbe
 
 
 def _translate(error: Exception, *, doing: str) -> LongfoldError:

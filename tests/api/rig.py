@@ -37,7 +37,7 @@ QUESTION = "Who was the harbour master?"
 FACT = "The harbour master was Ada Quill."
 FILLER = "The harbour was quiet that morning and the boats lay still. " * 8
 QUICK = Pace(poll_s=0.01, look_s=0.1, listen_s=0.05, beat_s=0.1, lease_s=2.0)
-MOST_CALLS = 4
+MAX_CALLS = 4
 """In flight at once in a runner of its own process."""
 
 
@@ -148,7 +148,7 @@ async def _run(
 ) -> None:
     rig = await Rig.open(folder)
     model = ScriptedModel(noting(reader(), folder, delay_s=delay_s))
-    session = rig.session(model, max_calls=MOST_CALLS)
+    session = rig.session(model, max_calls=MAX_CALLS)
     runner = JobRunner(rig.store, rig.files, session, pace=replace(QUICK, lease_s=lease_s))
     if dies_on_claim:
         model.script = lambda call, times: os._exit(1)

@@ -39,7 +39,7 @@ def open_session(settings, model, report):
     journal.close()
 
 asking.open_session = open_session
-asking.bring_model = lambda settings, report: ScriptedOpenModel(PROFILE)
+asking.resolve_model = lambda settings, report: ScriptedOpenModel(PROFILE)
 sys.argv = ["longfold", *sys.argv[3:]]
 main.main()
 """

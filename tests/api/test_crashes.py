@@ -22,7 +22,7 @@ from pipeline.llm.scripted import ScriptedModel
 from serving.jobs.job import EventRecord, Job, JobState
 from serving.jobs.supervisor import STOP_S
 from tests.api.conftest import is_running
-from tests.api.rig import MOST_CALLS, OWNER, Rig, noted_calls, noting, reader, story, until
+from tests.api.rig import MAX_CALLS, OWNER, Rig, noted_calls, noting, reader, story, until
 
 ROOT = Path(__file__).parents[2]
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
@@ -102,7 +102,7 @@ async def test_a_runner_killed_at_any_points_costs_time_and_at_most_the_calls_in
     assert done.state is JobState.COMPLETED
     assert done.attempt == kills + 1
     assert essence(done) == essence(golden)
-    assert len(noted_calls(rig.folder)) <= unique + kills * MOST_CALLS
+    assert len(noted_calls(rig.folder)) <= unique + kills * MAX_CALLS
     events = await rig.store.events(job.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert told(events) == told(golden_events)
@@ -136,7 +136,7 @@ async def test_a_runner_past_its_lease_is_refused_every_write_and_its_job_runs_o
     golden, _, unique = await undisturbed(tmp_path / "golden", text)
     job = await rig.submit(text)
     sleeper = spawn(delay_s=1.5)
-    await until(lambda: len(noted_calls(rig.folder)) >= 2 * MOST_CALLS)
+    await until(lambda: len(noted_calls(rig.folder)) >= 2 * MAX_CALLS)
     await freeze(sleeper, rig)
     asleep = await rig.find(job)
     assert (asleep.state, asleep.attempt) == (JobState.RUNNING, 1)
@@ -154,8 +154,8 @@ async def test_a_runner_past_its_lease_is_refused_every_write_and_its_job_runs_o
     assert sleeper.poll() is None, "it goes on with other jobs"
     per_runner = Counter(pid for _, pid in noted_calls(rig.folder))
     awake_calls = per_runner[sleeper.pid] - asleep_calls
-    assert awake_calls <= 2 * MOST_CALLS, "what began before its first write was refused, and no more"
-    assert per_runner.total() <= unique + MOST_CALLS + awake_calls
+    assert awake_calls <= 2 * MAX_CALLS, "what began before its first write was refused, and no more"
+    assert per_runner.total() <= unique + MAX_CALLS + awake_calls
 
 
 async def test_two_runners_on_one_database_run_every_job_once(rig: Rig, spawn: Spawn) -> None:
@@ -277,7 +277,7 @@ async def test_a_job_on_a_full_disk_pays_for_nothing_and_goes_on_when_there_is_r
         at_full = len(noted_calls(disk))
         await asyncio.sleep(2.0)
         waiting = len(noted_calls(disk))
-        assert waiting <= at_full + 2 * MOST_CALLS, "what was under way, and no more"
+        assert waiting <= at_full + 2 * MAX_CALLS, "what was under way, and no more"
         await asyncio.sleep(3.0)
         assert len(noted_calls(disk)) == waiting < unique
         filler.unlink()
@@ -321,7 +321,7 @@ async def test_a_runner_that_is_to_end_on_a_full_disk_ends_and_its_job_goes_on_l
     runner.terminate()
     assert await asyncio.to_thread(runner.wait, 20) == 0
     assert essence(done) == essence(golden)
-    assert len(noted_calls(disk)) <= unique + 2 * MOST_CALLS
+    assert len(noted_calls(disk)) <= unique + 2 * MAX_CALLS
     await rig.database.check_integrity()
     await rig.database.close()
 

@@ -71,7 +71,7 @@ async def test_what_a_person_wrote_is_what_the_run_goes_on_with_and_the_answer_s
     done = await rig.ended(paused)
     assert done.result is not None
     assert done.result["answer"] == "Berta Lund"
-    assert any("edited by hand" in warning for warning in done.result["warnings"])
+    assert any("edited manually" in warning for warning in done.result["warnings"])
 
 
 async def test_a_state_that_does_not_fit_loses_nothing(rig: Rig, start: Start) -> None:

@@ -252,7 +252,7 @@ async def test_a_model_that_is_away_sends_the_job_back_to_the_queue(
         return Reply(error=ReplicaUnavailable("gone")) if away else script(call, times)
 
     runner = rig.runner(ScriptedModel(sometimes))
-    monkeypatch.setattr(runner._pulse, "_idle_s", 0.2)
+    monkeypatch.setattr(runner._health, "_idle_s", 0.2)
     start(runner)
     job = await rig.submit(story())
     await rig.reaches(job, lambda found: found.state is JobState.QUEUED and found.attempt == 1)
@@ -290,7 +290,7 @@ async def test_an_idle_runner_asks_the_model_for_a_token(
 ) -> None:
     model = ScriptedModel(reader())
     runner = JobRunner(rig.store, rig.files, rig.session(model), pace=QUICK)
-    monkeypatch.setattr(runner._pulse, "_idle_s", 0.1)
+    monkeypatch.setattr(runner._health, "_idle_s", 0.1)
     start(runner)
     await until(lambda: bool(model.calls))
     assert (model.calls[0].stage, model.calls[0].sampling.max_output_tokens) == (Stage.DIRECT, 1)

@@ -75,4 +75,4 @@ async def test_a_run_is_paused_edited_and_resumed_without_a_call_of_its_map(serv
     assert map_calls_sent() == paid >= answer.coverage.chunks > 1
     assert answer.usage[Stage.MAP].calls == 0
     assert answer.usage[Stage.MAP].journal_calls >= answer.coverage.chunks
-    assert any("edited by hand" in warning for warning in answer.warnings)
+    assert any("edited manually" in warning for warning in answer.warnings)

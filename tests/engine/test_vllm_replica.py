@@ -149,17 +149,17 @@ async def test_greedy_output_is_the_same_again(served: Served) -> None:
 async def test_a_text_is_told_while_it_is_written(served: Served) -> None:
     told: list[str] = []
     call = make_call(served, "Once upon a time", stage=Stage.DIRECT, max_output_tokens=80)
-    completion = await complete_one(served, replace(call, tell=told.append))
+    completion = await complete_one(served, replace(call, on_text=told.append))
     assert len(told) > 1
     assert all(completion.text.startswith(text) for text in told)
     assert sorted(told, key=len) == told
     assert completion.text == (await complete_one(served, call)).text
 
 
-@pytest.mark.parametrize("tell", [None, lambda _: None], ids=["whole", "told while written"])
-async def test_cancelling_aborts_in_the_engine(served: Served, tell: Callable[[str], None] | None) -> None:
+@pytest.mark.parametrize("on_text", [None, lambda _: None], ids=["whole", "told while written"])
+async def test_cancelling_aborts_in_the_engine(served: Served, on_text: Callable[[str], None] | None) -> None:
     calls = [make_call(served, f"Write a long story about {n}.", max_output_tokens=3000) for n in range(4)]
-    calls = [replace(call, tell=tell) for call in calls]
+    calls = [replace(call, on_text=on_text) for call in calls]
     reader = asyncio.create_task(complete(served, *calls))
     assert await becomes(served, running=True)
     reader.cancel()

@@ -41,7 +41,7 @@ def obedient(folder: str) -> Script:
         if number == STALL_ONCE and not stalled.exists():
             stalled.touch()
             return Reply(stalls=True)
-        return Reply(text=str(number), delay_s=0.6 if call.tell else random.uniform(0.0, 0.2))
+        return Reply(text=str(number), delay_s=0.6 if call.on_text else random.uniform(0.0, 0.2))
 
     return reply
 

@@ -61,7 +61,7 @@ async def test_several_stages_at_once_each_get_their_own(rig: Rig) -> None:
 
 async def test_a_call_is_told_of_while_it_is_written(rig: Rig) -> None:
     told: list[str] = []
-    calls = [replace(make_call(1234, stage=Stage.DIRECT), tell=told.append), make_call(5, stage=Stage.DIRECT)]
+    calls = [replace(make_call(1234, stage=Stage.DIRECT), on_text=told.append), make_call(5, stage=Stage.DIRECT)]
     outcomes = await at_once(map(rig.dispatcher().complete, calls))
     assert [text(outcome) for outcome in outcomes] == ["1234", "5"]
     assert told == ["12"], "the replica has half of it before it sleeps"
@@ -119,7 +119,7 @@ async def test_cancelling_leaves_nothing_running(rig: Rig) -> None:
 
 async def test_a_cancelled_call_that_someone_reads_along_ends_alone(rig: Rig) -> None:
     dispatcher = rig.dispatcher()
-    chats = [replace(make_call(ENDLESS, stage=Stage.DIRECT), tell=lambda _: None) for _ in range(2)]
+    chats = [replace(make_call(ENDLESS, stage=Stage.DIRECT), on_text=lambda _: None) for _ in range(2)]
     one, other = (asyncio.create_task(dispatcher.complete(chat)) for chat in chats)
     assert await becomes(rig, running=2)
     one.cancel()

@@ -57,7 +57,7 @@ def test_a_bad_value_names_variable_value_and_what_is_expected(
 
 def test_a_misspelled_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGFOLD_MODLE", "x")
-    with pytest.raises(SettingInvalid, match=r"LONGFOLD_MODLE is no setting; LONGFOLD_MODEL is"):
+    with pytest.raises(SettingInvalid, match=r"Unknown setting LONGFOLD_MODLE; did you mean LONGFOLD_MODEL\?"):
         load_settings()
 
 

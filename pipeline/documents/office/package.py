@@ -16,11 +16,11 @@ from xml.parsers import expat
 
 from pipeline.errors import DocumentUnreadable
 
-MOST_PARTS = 20_000
+MAX_PARTS = 20_000
 PART_BYTES = 256 << 20
 TOTAL_BYTES = 512 << 20
 """Of the parts that are read, unpacked."""
-MOST_RATIO = 300
+MAX_RATIO = 300
 """Unpacked to packed; sheets full of equal cells reach 100, bombs 1,000."""
 _RATIO_COUNTS_FROM_BYTES = 1 << 20
 _DEEPEST = 512
@@ -45,7 +45,7 @@ class OfficePackage:
             raise _damaged(error) from error
         self._parts = {entry.filename: entry for entry in self._archive.infolist()}
         self._left_bytes = TOTAL_BYTES
-        if len(self._parts) > MOST_PARTS:
+        if len(self._parts) > MAX_PARTS:
             raise _too_much(f"{len(self._parts):,} parts")
         declared = sum(entry.file_size for name, entry in self._parts.items() if name.endswith((".xml", ".rels")))
         if declared > TOTAL_BYTES:
@@ -91,8 +91,8 @@ class OfficePackage:
     def _check(self, entry: zipfile.ZipInfo, unpacked_bytes: int) -> None:
         if unpacked_bytes > PART_BYTES or self._left_bytes < 0:
             raise _too_much(f"more than {PART_BYTES >> 20} MiB in {entry.filename[:80]}")
-        if unpacked_bytes > max(_RATIO_COUNTS_FROM_BYTES, MOST_RATIO * entry.compress_size):
-            raise _too_much(f"{entry.filename[:80]} unpacked to more than {MOST_RATIO} times its size")
+        if unpacked_bytes > max(_RATIO_COUNTS_FROM_BYTES, MAX_RATIO * entry.compress_size):
+            raise _too_much(f"{entry.filename[:80]} unpacked to more than {MAX_RATIO} times its size")
 
 
 def _damaged(error: Exception) -> DocumentUnreadable:

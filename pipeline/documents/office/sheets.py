@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from pipeline.documents.office.package import OfficePackage
 from pipeline.errors import DocumentUnreadable
 
-MOST_CHARS = 128 << 20
+MAX_CHARS = 128 << 20
 """Of all sheets together: one long text can be referred to by a million cells."""
-_MOST_COLUMNS_KEPT_EMPTY = 64
+_MAX_COLUMNS_KEPT_EMPTY = 64
 """A cell further to the right of its neighbour follows it directly."""
 _DATE_FORMATS = frozenset(range(14, 18)) | frozenset(range(27, 32)) | {36, *range(50, 59)}
 _TIME_FORMATS = frozenset(range(18, 22)) | {32, 33, 34, 35, 45, 46, 47}
@@ -32,7 +32,7 @@ def read_workbook(package: OfficePackage, main: str) -> list[tuple[str, str]]:
     package.read(by_kind.get("styles", ""), styles)
     formats = styles.formats()
     sheets = []
-    left_chars = MOST_CHARS
+    left_chars = MAX_CHARS
     for name, sheet_id in workbook.sheets:
         sheet = _Sheet(strings.texts, formats, workbook.day_zero, left_chars)
         if sheet_id in targets:
@@ -167,11 +167,9 @@ class _Sheet:
             return
         self.left_chars -= len(shown)
         if self.left_chars < 0:
-            raise DocumentUnreadable(
-                f"has sheets with more than {MOST_CHARS >> 20} million characters; split it first."
-            )
+            raise DocumentUnreadable(f"has sheets with more than {MAX_CHARS >> 20} million characters; split it first.")
         missing = self._column - 1 - len(self._cells)
-        if 0 < missing <= _MOST_COLUMNS_KEPT_EMPTY:
+        if 0 < missing <= _MAX_COLUMNS_KEPT_EMPTY:
             self._cells += [""] * missing
         self._cells.append(shown)
 

@@ -31,15 +31,15 @@ from pipeline.run.request import Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.strategies.chain_of_agents.workers import (
-    Meeting,
+    Barrier,
     follow_path,
     largest_chunk_tokens,
     worker_call,
 )
-from pipeline.strategies.shared.notes import REPAIRS, NoteKeeper, Notes, cut_text
+from pipeline.strategies.shared.notes import REPAIRS, Notes, NotesBudget, cut_text
 from pipeline.text import answer_key
 
-MOST_UNIT_TOKENS = 1024
+MAX_UNIT_TOKENS = 1024
 """Of a communication unit, as in the paper; in a context under 8,192 an eighth of it."""
 CANDIDATE_TOKENS = 200
 """Of one path's answer and explanation before the judge."""
@@ -63,7 +63,7 @@ class ChainOfAgents:
         run, n = keeper.run, len(keeper.run.chunks)
         paths = len(chain_orders(n, self.orders))
         judged = int(self.selector == "judge" and paths > 1)
-        unit = keeper.most_tokens
+        unit = keeper.max_tokens
         worker_output = worker_call(keeper, NO_CHUNK, Notes()).sampling.max_output_tokens
         reading = sum(len(worker_call(keeper, chunk, Notes()).prompt.token_ids) + unit for chunk in run.chunks)
         condensing = n * (worker_output + len(run.question_ids) + 200)
@@ -89,7 +89,7 @@ class ChainOfAgents:
             return run.account.answer(NOTHING)
         orders = chain_orders(len(run.chunks), self.orders)
         resources.emit(StageStarted(stage=Stage.MAP, calls=len(orders) * len(run.chunks)))
-        meeting = Meeting(run, len(orders), len(run.chunks))
+        meeting = Barrier(run, len(orders), len(run.chunks))
         async with asyncio.TaskGroup() as group:
             paths = [
                 group.create_task(_conclude_path(keeper, path, order, meeting)) for path, order in enumerate(orders)
@@ -118,10 +118,10 @@ def _permutation(chunks: int, seed: int) -> list[int]:
     return sorted(range(chunks), key=lambda index: hashlib.sha256(f"{seed}\0{index}".encode()).digest())
 
 
-def _begin(document: Document, request: Request, resources: Resources) -> NoteKeeper:
+def _begin(document: Document, request: Request, resources: Resources) -> NotesBudget:
     """Everything that needs no model; a context too small for any of the prompts is found here."""
     run = begin_run(document, request, resources)
-    keeper = NoteKeeper(run=run, most_tokens=min(MOST_UNIT_TOKENS, resources.budget.context_tokens // 8))
+    keeper = NotesBudget(run=run, max_tokens=min(MAX_UNIT_TOKENS, resources.budget.context_tokens // 8))
     room = largest_chunk_tokens(keeper)
     run.split(room, usual_tokens=room)
     keeper.check_answer_fits(_manager_prompt(run))
@@ -132,7 +132,7 @@ def _manager_prompt(run: Run) -> PromptTemplate:
     return run.prompt("chain_of_agents", "manager_summary" if run.task.free_text else "manager")
 
 
-async def _conclude_path(keeper: NoteKeeper, path: int, order: Sequence[int], meeting: Meeting) -> Conclusion:
+async def _conclude_path(keeper: NotesBudget, path: int, order: Sequence[int], meeting: Barrier) -> Conclusion:
     """The manager is not called when no worker handed anything on."""
     unit = await follow_path(keeper, path, order, meeting)
     if not unit.text:
@@ -198,10 +198,10 @@ def _judge_call(run: Run, found: Sequence[Conclusion]) -> Call:
         for number, one in enumerate(found, start=1)
     ]
     values = {"candidates": run.tokenizer.encode_content("\n".join(lines)), "question": run.question_ids}
-    schema = object_schema(reason=TEXT, candidate=whole_number(len(found), least=1))
+    schema = object_schema(reason=TEXT, candidate=whole_number(len(found), minimum=1))
     prompt = chat_prompt(run.tokenizer, own=[run.prompt("chain_of_agents", "judge").encode(run.tokenizer, values)])
     sampling = Sampling(max_output_tokens=JUDGE_OUTPUT_TOKENS, json_schema=schema)
-    return run.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
+    return run.resources.budget.check_fits(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
 
 
 def _most_judge_tokens(run: Run, paths: int) -> int:

@@ -17,11 +17,11 @@ from pipeline.findings.finding import Finding
 from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling
 from pipeline.llm.schema import TEXT, WORDS_PER_TOKEN, number_list, object_schema, parse_fields
-from pipeline.mapreduce.map import MOST_QUOTES
+from pipeline.mapreduce.map import MAX_QUOTES
 from pipeline.run.checkpoints import OpenStep
 from pipeline.run.events import Warned
 from pipeline.run.run import Run
-from pipeline.strategies.shared.notes import REPAIRS, NoteKeeper, Notes, condense_notes
+from pipeline.strategies.shared.notes import REPAIRS, Notes, NotesBudget, condense_notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +32,21 @@ class _Handed:
     sentences: list[int]
 
 
-def largest_chunk_tokens(keeper: NoteKeeper) -> int:
+def largest_chunk_tokens(keeper: NotesBudget) -> int:
     """What unit, question, instruction and output leave of the context; the paper's Algorithm 2 forgets the unit."""
     empty = _call(keeper, NO_CHUNK, Notes(), parts=9999)
     return keeper.run.resources.budget.room_tokens(
-        fixed_tokens=len(empty.prompt.token_ids) + keeper.most_tokens,
+        fixed_tokens=len(empty.prompt.token_ids) + keeper.max_tokens,
         output_tokens=empty.sampling.max_output_tokens,
-        at_least=SMALLEST_CHUNK_TOKENS,
+        min_tokens=SMALLEST_CHUNK_TOKENS,
     )
 
 
-def worker_call(keeper: NoteKeeper, chunk: Chunk, unit: Notes) -> Call:
+def worker_call(keeper: NotesBudget, chunk: Chunk, unit: Notes) -> Call:
     return _call(keeper, chunk, unit, parts=max(1, len(keeper.run.chunks)))
 
 
-def _call(keeper: NoteKeeper, chunk: Chunk, unit: Notes, *, parts: int) -> Call:
+def _call(keeper: NotesBudget, chunk: Chunk, unit: Notes, *, parts: int) -> Call:
     run, tokenizer = keeper.run, keeper.run.tokenizer
     template = run.prompt("chain_of_agents", "worker_summary" if run.task.free_text else "worker")
     values = {
@@ -55,11 +55,11 @@ def _call(keeper: NoteKeeper, chunk: Chunk, unit: Notes, *, parts: int) -> Call:
         "parts": tokenizer.encode_template(str(parts)),
         "unit": keeper.encode(unit.text),
         "question": run.question_ids,
-        "words": tokenizer.encode_template(str(int(keeper.most_tokens * WORDS_PER_TOKEN))),
+        "words": tokenizer.encode_template(str(int(keeper.max_tokens * WORDS_PER_TOKEN))),
     }
-    schema = object_schema(notes=TEXT, sentences=number_list(len(chunk.sentences), MOST_QUOTES))
+    schema = object_schema(notes=TEXT, sentences=number_list(len(chunk.sentences), MAX_QUOTES))
     # A quarter more than the notes may have, for the other fields and for notes that grow a little too long.
-    sampling = Sampling(max_output_tokens=keeper.most_tokens * 5 // 4, json_schema=schema)
+    sampling = Sampling(max_output_tokens=keeper.max_tokens * 5 // 4, json_schema=schema)
     return chunk_call(chunk, template.encode(tokenizer, values), sampling, tokenizer, header=run.task.header)
 
 
@@ -70,7 +70,7 @@ class Units:
     paths: tuple[Notes, ...]
 
 
-class Meeting:
+class Barrier:
     """Where the paths' units come together into the state before each step; no path waits there for another.
 
     Only where the step is held they all do.
@@ -100,13 +100,13 @@ class Meeting:
         return (await settled).paths[path] if step.held else unit
 
 
-async def follow_path(keeper: NoteKeeper, path: int, order: Sequence[int], meeting: Meeting) -> Notes:
+async def follow_path(keeper: NotesBudget, path: int, order: Sequence[int], meeting: Barrier) -> Notes:
     """Return the last unit. A worker that fails passes its predecessor's unit on; its chunk is reported as failed."""
     run, unit = keeper.run, Notes()
     for place, index in enumerate(order):
         unit = await meeting.reach(place, path, unit)
         chunk = run.chunks[index]
-        call = run.resources.budget.prove(worker_call(keeper, chunk, unit))
+        call = run.resources.budget.check_fits(worker_call(keeper, chunk, unit))
         handed = await complete_parsed(call, _read, run.meter, repairs=REPAIRS)
         if isinstance(handed, CallFailed):
             run.account.add_failed(index, handed)
@@ -123,9 +123,9 @@ def _read(completion: Completion) -> _Handed:
     return _Handed(text=parsed.text("notes"), sentences=parsed.numbers("sentences"))
 
 
-async def _next_unit(keeper: NoteKeeper, chunk: Chunk, unit: Notes, handed: _Handed) -> Notes:
+async def _next_unit(keeper: NotesBudget, chunk: Chunk, unit: Notes, handed: _Handed) -> Notes:
     run = keeper.run
-    text = await condense_notes(handed.text, keeper.most_tokens, run)
+    text = await condense_notes(handed.text, keeper.max_tokens, run)
     if text != handed.text:
         message = f"The notes handed on by the reader of chunk {chunk.index} were too long and were condensed."
         run.resources.emit(Warned(message=message))

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pipeline.chunks.call import chunk_call
 from pipeline.chunks.split import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
 from pipeline.errors import MalformedOutput
-from pipeline.findings.evidence import correct_pointers, point_to_sentences
+from pipeline.findings.evidence import point_to_sentences, relocate_to_answer
 from pipeline.findings.finding import Evidence
 from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
@@ -30,16 +30,16 @@ from pipeline.llm.schema import (
     text_list,
     whole_number,
 )
-from pipeline.mapreduce.map import MOST_QUOTES
+from pipeline.mapreduce.map import MAX_QUOTES
 from pipeline.run.run import Run
-from pipeline.strategies.shared.notes import NoteKeeper, Notes, cut_text
+from pipeline.strategies.shared.notes import Notes, NotesBudget, cut_text
 
 BEGINNING_TOKENS = 300
 QUERY_TOKENS = 64
 _STEP_TOKENS = 200
 """Of a step's output, beside the notes."""
 _REASON_TOKENS = 160
-_MOST_UNREAD_SHOWN = 12
+_MAX_UNREAD_SHOWN = 12
 
 
 class Action(StrEnum):
@@ -82,7 +82,7 @@ class Step:
     confidence: int
 
 
-def largest_chunk_tokens(keeper: NoteKeeper) -> int:
+def largest_chunk_tokens(keeper: NotesBudget) -> int:
     """What notes, question, instruction and output leave of the context."""
     nothing = replace(NO_CHUNK, index=9998)
     sizes = []
@@ -90,9 +90,9 @@ def largest_chunk_tokens(keeper: NoteKeeper) -> int:
         call = _step_call(keeper, nothing, Notes(), actions, unread=[9998] * 9999, parts=9999)
         sizes.append(len(call.prompt.token_ids))
     return keeper.run.resources.budget.room_tokens(
-        fixed_tokens=max(sizes) + keeper.most_tokens,
+        fixed_tokens=max(sizes) + keeper.max_tokens,
         output_tokens=_output_tokens(keeper),
-        at_least=SMALLEST_CHUNK_TOKENS,
+        min_tokens=SMALLEST_CHUNK_TOKENS,
     )
 
 
@@ -118,7 +118,7 @@ def reason_call(run: Run) -> Call:
     schema = object_schema(places=one_of(["one", "several", "everything"]), queries=text_list(3))
     prompt = chat_prompt(tokenizer, own=[run.prompt("lc_boost", "reason").encode(tokenizer, values)])
     sampling = Sampling(max_output_tokens=_REASON_TOKENS, json_schema=schema)
-    return run.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
+    return run.resources.budget.check_fits(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
 
 
 def _read_approach(completion: Completion) -> Approach:
@@ -128,14 +128,14 @@ def _read_approach(completion: Completion) -> Approach:
     return Approach(everything=parsed.text("places") == "everything", queries=tuple(parsed.texts("queries")))
 
 
-def step_call(keeper: NoteKeeper, index: int, notes: Notes, actions: Sequence[Action], unread: Sequence[int]) -> Call:
+def step_call(keeper: NotesBudget, index: int, notes: Notes, actions: Sequence[Action], unread: Sequence[int]) -> Call:
     chunks = keeper.run.chunks
     call = _step_call(keeper, chunks[index], notes, actions, unread=unread, parts=len(chunks))
-    return keeper.run.resources.budget.prove(call)
+    return keeper.run.resources.budget.check_fits(call)
 
 
 def _step_call(
-    keeper: NoteKeeper, chunk: Chunk, notes: Notes, actions: Sequence[Action], *, unread: Sequence[int], parts: int
+    keeper: NotesBudget, chunk: Chunk, notes: Notes, actions: Sequence[Action], *, unread: Sequence[int], parts: int
 ) -> Call:
     run, tokenizer = keeper.run, keeper.run.tokenizer
     everything = tuple(actions) == EVERYTHING
@@ -155,9 +155,9 @@ def _step_call(
     return chunk_call(chunk, own, sampling, tokenizer, header=run.task.header)
 
 
-def _schema(keeper: NoteKeeper, chunk: Chunk, actions: Sequence[Action], *, parts: int) -> str:
+def _schema(keeper: NotesBudget, chunk: Chunk, actions: Sequence[Action], *, parts: int) -> str:
     fields: dict[str, Schema] = {
-        "sentences": number_list(len(chunk.sentences), MOST_QUOTES),
+        "sentences": number_list(len(chunk.sentences), MAX_QUOTES),
         "notes": TEXT,
         "reason": TEXT,
         "action": one_of([action.value for action in actions]),
@@ -172,18 +172,18 @@ def _schema(keeper: NoteKeeper, chunk: Chunk, actions: Sequence[Action], *, part
     return object_schema(**fields)
 
 
-def _output_tokens(keeper: NoteKeeper) -> int:
-    return keeper.most_tokens + _STEP_TOKENS
+def _output_tokens(keeper: NotesBudget) -> int:
+    return keeper.max_tokens + _STEP_TOKENS
 
 
 def _unread_text(unread: Sequence[int]) -> str:
-    shown = ", ".join(str(index + 1) for index in unread[:_MOST_UNREAD_SHOWN])
-    more = len(unread) - _MOST_UNREAD_SHOWN
+    shown = ", ".join(str(index + 1) for index in unread[:_MAX_UNREAD_SHOWN])
+    more = len(unread) - _MAX_UNREAD_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown or "none"
 
 
 async def take_step(
-    keeper: NoteKeeper, index: int, notes: Notes, actions: Sequence[Action], unread: Sequence[int]
+    keeper: NotesBudget, index: int, notes: Notes, actions: Sequence[Action], unread: Sequence[int]
 ) -> Step | CallFailed:
     """Ask for one action. An impossible one is repaired once, and then a failure like unreadable output."""
 
@@ -211,7 +211,7 @@ def _read_step(run: Run, chunk: Chunk, parsed: ParsedFields, actions: Sequence[A
     named = point_to_sentences(run.document, chunk, parsed.numbers("sentences"))
     return Step(
         action=action,
-        evidence=correct_pointers(named, run.document, [chunk], answer or notes, hint=""),
+        evidence=relocate_to_answer(named, run.document, [chunk], answer or notes, hint=""),
         reason=parsed.text("reason"),
         query=query,
         target=target,

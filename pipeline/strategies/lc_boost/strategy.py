@@ -34,7 +34,7 @@ from pipeline.strategies.lc_boost.actions import (
     step_call,
     take_step,
 )
-from pipeline.strategies.shared.notes import NoteKeeper, Notes, condense_notes, cut_text
+from pipeline.strategies.shared.notes import Notes, NotesBudget, condense_notes, cut_text
 
 CHUNK_TOKENS = 3000
 NOTES_TOKENS = 1500
@@ -52,15 +52,15 @@ class LCBoost:
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         keeper = _begin(document, request, resources)
         run, n = keeper.run, len(keeper.run.chunks)
-        steps = _most_steps(n)
+        steps = _max_steps(n)
         condensing = steps // 2  # after condensing to a half, no single append fills the notes again
         largest = max(
             (len(step_call(keeper, i, Notes(), tuple(Action), []).prompt.token_ids) for i in range(n)), default=0
         )
-        step_output = keeper.most_tokens + 256
+        step_output = keeper.max_tokens + 256
         prompt_tokens = (
-            steps * (largest + keeper.most_tokens + 128)
-            + (condensing + 1) * (2 * keeper.most_tokens + len(run.question_ids) + 1024)
+            steps * (largest + keeper.max_tokens + 128)
+            + (condensing + 1) * (2 * keeper.max_tokens + len(run.question_ids) + 1024)
             + len(reason_call(run).prompt.token_ids)
         )
         return Plan(
@@ -70,7 +70,7 @@ class LCBoost:
             chunks=n,
             calls=1 + steps + condensing + 1 if n else 0,
             prompt_tokens=prompt_tokens if n else 0,
-            output_tokens=256 + steps * step_output + condensing * keeper.most_tokens + run.task.reduce_output_tokens,
+            output_tokens=256 + steps * step_output + condensing * keeper.max_tokens + run.task.reduce_output_tokens,
             depth=1 + steps + condensing + 1 if n else 0,
             graph=_graph(n),
         )
@@ -93,18 +93,18 @@ class LCBoost:
             notes = run.step("answer", walker.walk).notes
             conclusion = await keeper.answer(notes, _answer_prompt(run)) if notes.text else NOTHING
         if run.account.unread and not run.meter.stopped_by:
-            run.account.warnings.append(f"By choice of the model not read: chunks {_ranges(run.account.unread)}.")
+            run.account.warnings.append(f"Chunks {_ranges(run.account.unread)} were skipped by the model.")
         return run.account.answer(conclusion)
 
 
-def _most_steps(chunks: int) -> int:
+def _max_steps(chunks: int) -> int:
     return 2 * chunks + 8
 
 
-def _begin(document: Document, request: Request, resources: Resources) -> NoteKeeper:
+def _begin(document: Document, request: Request, resources: Resources) -> NotesBudget:
     """Everything that needs no model; a context too small for any of the prompts is found here."""
     run = begin_run(document, request, resources)
-    keeper = NoteKeeper(run=run, most_tokens=min(NOTES_TOKENS, resources.budget.context_tokens * 3 // 16))
+    keeper = NotesBudget(run=run, max_tokens=min(NOTES_TOKENS, resources.budget.context_tokens * 3 // 16))
     run.split(largest_chunk_tokens(keeper), usual_tokens=CHUNK_TOKENS)
     keeper.check_answer_fits(_answer_prompt(run))
     return keeper
@@ -139,13 +139,13 @@ class Walk:
 class _Walker:
     """Leads the model from look to look."""
 
-    keeper: NoteKeeper
+    keeper: NotesBudget
     walk: Walk
 
     async def to_the_end(self) -> Conclusion | None:
         """Return the answer a look gave; None if it must be made from the notes."""
         run = self.keeper.run
-        for look in range(1, _most_steps(len(run.chunks)) + 1):
+        for look in range(1, _max_steps(len(run.chunks)) + 1):
             if self.walk.cursor is None or run.meter.stopped_by:
                 return None
             walk = self.walk = run.step("look", self.walk)
@@ -194,7 +194,7 @@ class _Walker:
 
     async def _write(self, cursor: int, step: Step) -> None:
         """Notes stay within their room: what is appended is cut, notes that overflow are condensed to a half."""
-        tokenizer, most = self.keeper.run.tokenizer, self.keeper.most_tokens
+        tokenizer, most = self.keeper.run.tokenizer, self.keeper.max_tokens
         if step.action is Action.UPDATE:
             text = cut_text(step.notes, most, tokenizer)
         else:

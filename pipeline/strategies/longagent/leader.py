@@ -15,7 +15,7 @@ from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
 from pipeline.llm.prompt import chat_prompt
 from pipeline.llm.schema import TEXT, Schema, answer_schema, number_list, object_schema, one_of, parse_fields
-from pipeline.mapreduce.collapse import MOST_NAMED
+from pipeline.mapreduce.collapse import MAX_NAMED
 from pipeline.run.events import Warned
 from pipeline.run.run import Run
 from pipeline.strategies.longagent.members import REPAIRS, instruction_tokens
@@ -23,9 +23,9 @@ from pipeline.strategies.shared.grouping import greedy_groups
 from pipeline.strategies.shared.notes import condense_notes, condense_room_tokens, cut_text
 from pipeline.text import answer_key
 
-MOST_ROUNDS = 3
+MAX_ROUNDS = 3
 """The paper has no cap; its examples take two to four rounds."""
-_LEAST_ANSWERS_TOKENS = 256
+_MIN_ANSWERS_TOKENS = 256
 _NAMED_IN_A_LINE = 12
 
 
@@ -143,15 +143,15 @@ def _letters(run: Run) -> list[str]:
 def answers_room_tokens(run: Run) -> int:
     """What the members' answers of one round may take; ContextTooSmall if that is too little to lead by."""
     call = _decide_call(run, (), (), tuple(Action))
-    history = MOST_ROUNDS * (_round_tokens(run) + instruction_tokens(run))
+    history = MAX_ROUNDS * (_round_tokens(run) + instruction_tokens(run))
     return run.resources.budget.room_tokens(
         fixed_tokens=len(call.prompt.token_ids) + history,
         output_tokens=call.sampling.max_output_tokens,
-        at_least=_LEAST_ANSWERS_TOKENS,
+        min_tokens=_MIN_ANSWERS_TOKENS,
     )
 
 
-def most_condensing_calls(run: Run) -> int:
+def max_condensing_calls(run: Run) -> int:
     """Calls that shorten one round's answers at most."""
     line, room = run.task.map_output_tokens + 64, answers_room_tokens(run)
     if len(run.chunks) * line <= room:
@@ -178,9 +178,9 @@ def _batch_tokens(run: Run, room: int) -> int:
     return condense_room_tokens(room // 2, run)
 
 
-def _batches(run: Run, lines: Sequence[str], most_tokens: int) -> list[str]:
+def _batches(run: Run, lines: Sequence[str], max_tokens: int) -> list[str]:
     sizes = [run.tokenizer.count(line) + 2 for line in lines]
-    return ["\n".join(lines[place] for place in group) for group in greedy_groups(sizes, most_tokens)]
+    return ["\n".join(lines[place] for place in group) for group in greedy_groups(sizes, max_tokens)]
 
 
 def _line(run: Run, voice: Voice) -> str:
@@ -199,7 +199,7 @@ def _history(run: Run, rounds: Sequence[Round]) -> Sequence[int]:
         if number < len(rounds):
             said = "\n".join(_line(run, voice) for voice in group_voices(round_.said)) or "nothing was found"
             lines.append(cut_text(said, _round_tokens(run) - 8, tokenizer))
-    return tokenizer.encode_content("\n".join(lines))[: MOST_ROUNDS * (_round_tokens(run) + instruction_tokens(run))]
+    return tokenizer.encode_content("\n".join(lines))[: MAX_ROUNDS * (_round_tokens(run) + instruction_tokens(run))]
 
 
 def _round_tokens(run: Run) -> int:
@@ -216,7 +216,7 @@ def _decide_call(run: Run, rounds: Sequence[Round], answers: Sequence[int], allo
     }
     fields: dict[str, Schema] = {
         "reason": TEXT,
-        "members": number_list(len(run.chunks), MOST_NAMED),
+        "members": number_list(len(run.chunks), MAX_NAMED),
         "action": one_of([action.value for action in allowed]),
         "instruction": TEXT,
         "answer": answer_schema(run.request.letters),
@@ -246,4 +246,4 @@ def _leader_call(run: Run, prompt: str, values: dict[str, Sequence[int]], schema
     }
     sampling = Sampling(max_output_tokens=run.task.reduce_output_tokens + instruction_tokens(run), json_schema=schema)
     encoded = chat_prompt(tokenizer, own=[run.prompt("longagent", prompt).encode(tokenizer, every)])
-    return run.resources.budget.prove(Call(prompt=encoded, sampling=sampling, stage=Stage.REDUCE))
+    return run.resources.budget.check_fits(Call(prompt=encoded, sampling=sampling, stage=Stage.REDUCE))

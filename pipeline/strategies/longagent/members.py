@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pipeline.chunks.call import chunk_call
 from pipeline.chunks.split import NO_CHUNK, SMALLEST_CHUNK_TOKENS, Chunk
-from pipeline.findings.evidence import correct_pointers, point_to_sentences
+from pipeline.findings.evidence import point_to_sentences, relocate_to_answer
 from pipeline.findings.finding import Finding
 from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling
@@ -23,7 +23,7 @@ from pipeline.llm.schema import (
     object_schema,
     parse_fields,
 )
-from pipeline.mapreduce.map import MOST_QUOTES, read_finding
+from pipeline.mapreduce.map import MAX_QUOTES, read_finding
 from pipeline.run.run import Run
 from pipeline.strategies.shared.map_every_chunk import map_every_chunk
 
@@ -42,14 +42,14 @@ def largest_chunk_tokens(run: Run) -> int:
     room = run.resources.budget.room_tokens(
         fixed_tokens=len(call.prompt.token_ids) + instruction_tokens(run),
         output_tokens=call.sampling.max_output_tokens,
-        at_least=2 * SMALLEST_CHUNK_TOKENS,
+        min_tokens=2 * SMALLEST_CHUNK_TOKENS,
     )
     return room // 2
 
 
 def member_call(run: Run, chunk: Chunk, instruction: str) -> Call:
     schema = object_schema(
-        sentences=number_list(len(chunk.sentences), MOST_QUOTES),
+        sentences=number_list(len(chunk.sentences), MAX_QUOTES),
         found=FLAG,
         answer=answer_schema(run.request.letters),
         confidence=CONFIDENCE,
@@ -60,8 +60,8 @@ def member_call(run: Run, chunk: Chunk, instruction: str) -> Call:
 
 def _merge_call(run: Run, first: Chunk, second: Chunk, instruction: str) -> Call:
     schema = object_schema(
-        first=number_list(len(first.sentences), MOST_QUOTES),
-        second=number_list(len(second.sentences), MOST_QUOTES),
+        first=number_list(len(first.sentences), MAX_QUOTES),
+        second=number_list(len(second.sentences), MAX_QUOTES),
         found=FLAG,
         answer=answer_schema(run.request.letters),
         confidence=CONFIDENCE,
@@ -77,7 +77,7 @@ def _call(run: Run, chunk: Chunk, prompt: str, values: dict[str, Sequence[int]],
 
 
 def _instruction_ids(run: Run, instruction: str) -> Sequence[int]:
-    """A model wrote it, so it is outside text. The options of a choice go with it: a letter means nothing without."""
+    """A model wrote it, so it is untrusted text. The options of a choice go with it: a letter means nothing without."""
     ids = run.tokenizer.encode_content(instruction)[: instruction_tokens(run)]
     if run.request.choices:
         ids.extend(run.tokenizer.encode_template("\n\n"))
@@ -113,7 +113,7 @@ async def merge_members(run: Run, pair: tuple[int, int], instruction: str) -> Fi
         answer = parsed.text("answer")
         finding = Finding(
             chunk_indices=tuple(sorted(pair)),
-            evidence=correct_pointers(named, run.document, [first, second], answer, instruction),
+            evidence=relocate_to_answer(named, run.document, [first, second], answer, instruction),
             rationale="",
             answer=answer,
             stated_confidence=parsed.confidence(),
@@ -121,5 +121,5 @@ async def merge_members(run: Run, pair: tuple[int, int], instruction: str) -> Fi
         )
         return run.judge(finding)
 
-    call = run.resources.budget.prove(_merge_call(run, first, second, instruction))
+    call = run.resources.budget.check_fits(_merge_call(run, first, second, instruction))
     return await complete_parsed(call, read, run.meter, repairs=REPAIRS)

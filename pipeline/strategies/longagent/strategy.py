@@ -22,7 +22,7 @@ from pipeline.run.request import Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.strategies.longagent.leader import (
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     Action,
     Decision,
     Round,
@@ -33,7 +33,7 @@ from pipeline.strategies.longagent.leader import (
     first_instruction,
     group_voices,
     is_repeated,
-    most_condensing_calls,
+    max_condensing_calls,
     rephrase,
 )
 from pipeline.strategies.longagent.members import (
@@ -47,7 +47,7 @@ from pipeline.text import answer_key, same_answer
 
 CHUNK_TOKENS = 2000
 """The largest of the paper's ablation, and the one that invents least."""
-MOST_MERGES = 16
+MAX_MERGES = 16
 """Of two chunks over a conflict, in all rounds together."""
 
 
@@ -60,23 +60,23 @@ class LongAgent:
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
         n = len(run.chunks)
-        merges = min(MOST_MERGES, MOST_ROUNDS * n * (n - 1) // 2)
-        decisions = MOST_ROUNDS + merges + 1  # once more where an instruction would repeat an earlier one
-        condensing = decisions * most_condensing_calls(run)
+        merges = min(MAX_MERGES, MAX_ROUNDS * n * (n - 1) // 2)
+        decisions = MAX_ROUNDS + merges + 1  # once more where an instruction would repeat an earlier one
+        condensing = decisions * max_condensing_calls(run)
         reading = sum(len(member_call(run, c, "").prompt.token_ids) + instruction_tokens(run) for c in run.chunks)
         window, task = resources.budget.context_tokens, run.task
         leader_output = task.reduce_output_tokens + instruction_tokens(run)
         return Plan(
             strategy=self.name,
-            reason=f"at most {MOST_ROUNDS} rounds of {n} members and a leader, at most {merges} conflicts read again",
+            reason=f"at most {MAX_ROUNDS} rounds of {n} members and a leader, at most {merges} conflicts read again",
             document_tokens=run.document_tokens(),
             chunks=n,
-            calls=1 + MOST_ROUNDS * n + merges + decisions + condensing if n else 0,
-            prompt_tokens=MOST_ROUNDS * reading + (1 + merges + decisions + condensing) * window if n else 0,
-            output_tokens=(MOST_ROUNDS * n + merges) * task.map_output_tokens
+            calls=1 + MAX_ROUNDS * n + merges + decisions + condensing if n else 0,
+            prompt_tokens=MAX_ROUNDS * reading + (1 + merges + decisions + condensing) * window if n else 0,
+            output_tokens=(MAX_ROUNDS * n + merges) * task.map_output_tokens
             + (1 + decisions) * leader_output
             + condensing * answers_room_tokens(run),
-            depth=1 + MOST_ROUNDS + merges + decisions + condensing if n else 0,
+            depth=1 + MAX_ROUNDS + merges + decisions + condensing if n else 0,
             graph=_graph(n),
         )
 
@@ -85,7 +85,7 @@ class LongAgent:
         if not run.chunks:
             return run.account.answer(NOTHING)
         talk = Talk(instruction=await first_instruction(run))
-        while talk.instruction and len(talk.rounds) < MOST_ROUNDS:
+        while talk.instruction and len(talk.rounds) < MAX_ROUNDS:
             talk = run.step("members", talk)
             expected = len(run.chunks) * (len(talk.rounds) + 1) + talk.merges_made
             resources.emit(StageStarted(stage=Stage.MAP, calls=expected))
@@ -124,7 +124,7 @@ class _Merges:
 
     def next_pair(self, round_: Round, among: Iterable[int] | None = None) -> tuple[int, int] | None:
         """The first two different answers not yet held against each other; of the members `among`, if given."""
-        if self._talk.merges_made >= MOST_MERGES or _stopped(self._run):
+        if self._talk.merges_made >= MAX_MERGES or _stopped(self._run):
             return None
         named = None if among is None else set(among)
         voices = [v for v in group_voices(round_.said) if named is None or named.intersection(v.members)]
@@ -170,7 +170,7 @@ async def _decide(run: Run, talk: Talk) -> tuple[Talk, Decision | CallFailed | N
         if not any(round_.said for round_ in talk.rounds):
             return talk, None
         rounds, merges = talk.rounds, _Merges(run, talk)
-        last = len(rounds) == MOST_ROUNDS or _stopped(run)
+        last = len(rounds) == MAX_ROUNDS or _stopped(run)
         conflict = merges.next_pair(rounds[-1]) is not None
         allowed = [Action.NEW_STATE] * (not last) + [Action.CONFLICT] * conflict + [Action.ANSWER]
         decision = await decide(run, rounds, allowed)

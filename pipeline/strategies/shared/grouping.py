@@ -52,15 +52,15 @@ def _groups_needed(sizes: Sequence[int], room: int) -> list[int]:
 
 
 def worst_passes(
-    first_tokens: int, items: int, later_tokens: int, *, limit: int, room: int, most: int, retried: bool = True
+    first_tokens: int, items: int, later_tokens: int, *, limit: int, room: int, max_rounds: int, retried: bool = True
 ) -> list[int]:
     """Calls of each collapse pass if every output is as long as it may be.
 
-    A pass that would not shrink is, if `retried`, made once more and is the last; else passes go on up to `most`.
+    A pass that would not shrink is, if `retried`, made once more and is the last; else passes go on up to `max_rounds`.
     """
     passes: list[int] = []
     sizes = [first_tokens] * items
-    while sum(sizes) > limit and len(passes) < most:
+    while sum(sizes) > limit and len(passes) < max_rounds:
         pieces = [min(size, room) for size in sizes for _ in range(-(-size // room))]
         groups = len(greedy_groups(pieces, room))
         passes.append(groups)

@@ -27,7 +27,7 @@ async def map_every_chunk(
     said: dict[int, Finding] = {}
 
     async def read_chunk(chunk: Chunk) -> None:
-        call = run.resources.budget.prove(make_call(chunk))
+        call = run.resources.budget.check_fits(make_call(chunk))
         result = await complete_parsed(call, lambda completion: read(chunk, completion), run.meter, repairs=repairs)
         if isinstance(result, CallFailed):
             run.account.add_failed(chunk.index, result)

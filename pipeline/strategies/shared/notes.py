@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.findings.answer import NOTHING, Conclusion, conclude_from_one
-from pipeline.findings.evidence import MOST_EVIDENCE, holds_answer
+from pipeline.findings.evidence import MAX_EVIDENCE, contains_answer
 from pipeline.findings.finding import ChunkIndex, Evidence, Finding
 from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Completion, Sampling, Stage
@@ -26,7 +26,7 @@ from pipeline.llm.schema import (
     parse_fields,
 )
 from pipeline.llm.tokenizer import Tokenizer
-from pipeline.mapreduce.collapse import MOST_NAMED
+from pipeline.mapreduce.collapse import MAX_NAMED
 from pipeline.run.run import Run
 
 REPAIRS = 2
@@ -47,21 +47,21 @@ class Notes:
 
 
 @dataclass(slots=True, kw_only=True)
-class NoteKeeper:
-    """A run that works with notes of at most `most_tokens`, as they stand in a prompt."""
+class NotesBudget:
+    """A run that works with notes of at most `max_tokens`, as they stand in a prompt."""
 
     run: Run
-    most_tokens: int
+    max_tokens: int
 
     def encode(self, text: str) -> Sequence[int]:
-        return self.run.tokenizer.encode_content(text)[: self.most_tokens]
+        return self.run.tokenizer.encode_content(text)[: self.max_tokens]
 
     def answer_call(self, notes: Notes, template: PromptTemplate) -> Call:
         """Ask for the answer from the notes alone; they are cut to what was budgeted for them."""
         run = self.run
         values = {"notes": self.encode(notes.text), "question": run.question_ids}
         fields: dict[str, Schema] = {
-            "parts": number_list(max(notes.evidence, default=0) + 1, MOST_NAMED),
+            "parts": number_list(max(notes.evidence, default=0) + 1, MAX_NAMED),
             "explanation": TEXT,
             "answer": answer_schema(run.request.letters),
             "confidence": CONFIDENCE,
@@ -70,7 +70,7 @@ class NoteKeeper:
             del fields["explanation"]
         sampling = Sampling(max_output_tokens=run.task.reduce_output_tokens, json_schema=object_schema(**fields))
         prompt = chat_prompt(run.tokenizer, own=[template.encode(run.tokenizer, values)])
-        return run.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
+        return run.resources.budget.check_fits(Call(prompt=prompt, sampling=sampling, stage=Stage.REDUCE))
 
     def check_answer_fits(self, template: PromptTemplate) -> None:
         """Raises ContextTooSmall where the last call would have no room for full notes."""
@@ -78,7 +78,7 @@ class NoteKeeper:
         self.run.resources.budget.room_tokens(
             fixed_tokens=len(empty.prompt.token_ids),
             output_tokens=empty.sampling.max_output_tokens,
-            at_least=self.most_tokens,
+            min_tokens=self.max_tokens,
         )
 
     async def answer(self, notes: Notes, template: PromptTemplate) -> Conclusion:
@@ -112,43 +112,43 @@ def _evidence(notes: Notes, named: Sequence[int], answer: str) -> tuple[Evidence
         e for all_ in notes.evidence.values() for e in all_
     ]
     placed = {e.span: e for e in found if e.span is not None}
-    best = sorted(placed, key=lambda span: (not holds_answer(placed[span], answer), span))[:MOST_EVIDENCE]
+    best = sorted(placed, key=lambda span: (not contains_answer(placed[span], answer), span))[:MAX_EVIDENCE]
     return tuple(placed[span] for span in sorted(best))
 
 
-async def condense_notes(text: str, most_tokens: int, run: Run) -> str:
-    """Return `text` if it has at most `most_tokens`, else ask once for a shorter one; what is still longer is cut."""
+async def condense_notes(text: str, max_tokens: int, run: Run) -> str:
+    """Return `text` if it has at most `max_tokens`, else ask once for a shorter one; what is still longer is cut."""
     tokenizer = run.tokenizer
     ids = tokenizer.encode_content(text)
-    if len(ids) <= most_tokens:
+    if len(ids) <= max_tokens:
         return text
     values = {
-        "notes": ids[: condense_room_tokens(most_tokens, run)],
-        "words": tokenizer.encode_template(str(int(most_tokens * WORDS_PER_TOKEN))),
+        "notes": ids[: condense_room_tokens(max_tokens, run)],
+        "words": tokenizer.encode_template(str(int(max_tokens * WORDS_PER_TOKEN))),
     }
-    call = _condense_call(values, most_tokens, run)
+    call = _condense_call(values, max_tokens, run)
     shorter = await complete_parsed(
         call, lambda completion: parse_fields(completion).text("notes"), run.meter, repairs=0
     )
-    return cut_text(text if isinstance(shorter, CallFailed) or not shorter else shorter, most_tokens, tokenizer)
+    return cut_text(text if isinstance(shorter, CallFailed) or not shorter else shorter, max_tokens, tokenizer)
 
 
-def condense_room_tokens(most_tokens: int, run: Run) -> int:
+def condense_room_tokens(max_tokens: int, run: Run) -> int:
     """Tokens of notes that one condensing call can read."""
-    empty = _condense_call({"notes": (), "words": run.tokenizer.encode_template("99999")}, most_tokens, run)
+    empty = _condense_call({"notes": (), "words": run.tokenizer.encode_template("99999")}, max_tokens, run)
     return run.resources.budget.room_tokens(
         fixed_tokens=len(empty.prompt.token_ids), output_tokens=empty.sampling.max_output_tokens
     )
 
 
-def _condense_call(values: dict[str, Sequence[int]], most_tokens: int, run: Run) -> Call:
+def _condense_call(values: dict[str, Sequence[int]], max_tokens: int, run: Run) -> Call:
     template, every = run.prompt("notes", "condense"), values | {"question": run.question_ids}
-    sampling = Sampling(max_output_tokens=most_tokens + _JSON_TOKENS, json_schema=object_schema(notes=TEXT))
+    sampling = Sampling(max_output_tokens=max_tokens + _JSON_TOKENS, json_schema=object_schema(notes=TEXT))
     prompt = chat_prompt(run.tokenizer, own=[template.encode(run.tokenizer, every)])
-    return run.resources.budget.prove(Call(prompt=prompt, sampling=sampling, stage=Stage.COLLAPSE))
+    return run.resources.budget.check_fits(Call(prompt=prompt, sampling=sampling, stage=Stage.COLLAPSE))
 
 
-def cut_text(text: str, most_tokens: int, tokenizer: Tokenizer) -> str:
-    """The beginning of `text` that has at most `most_tokens`; a character cut in two is left out."""
+def cut_text(text: str, max_tokens: int, tokenizer: Tokenizer) -> str:
+    """The beginning of `text` that has at most `max_tokens`; a character cut in two is left out."""
     ids = tokenizer.encode_content(text)
-    return text if len(ids) <= most_tokens else tokenizer.decode(ids[:most_tokens]).rstrip("\ufffd").rstrip()
+    return text if len(ids) <= max_tokens else tokenizer.decode(ids[:max_tokens]).rstrip("\ufffd").rstrip()

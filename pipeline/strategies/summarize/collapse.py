@@ -24,18 +24,18 @@ from pipeline.run.events import Collapsed, StageStarted
 from pipeline.run.run import Run
 from pipeline.strategies.shared.grouping import balanced_groups, greedy_groups
 
-MOST_PASSES = 8
+MAX_PASSES = 8
 USUAL_WORDS = 250
-FEWEST_WORDS = 20
-LEAST_SHRINK = 0.9
+MIN_WORDS = 20
+MIN_SHRINK = 0.9
 """Of the tokens before a pass; a pass that leaves more has not made progress, unless fewer groups are needed."""
-_FEWEST_TRIMMED_TOKENS = 16
+_MIN_TRIMMED_TOKENS = 16
 """A summary trimmed below this says nothing; then only some are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A summary of some chunks, as token ids of outside text."""
+    """A summary of some chunks, as token ids of untrusted text."""
 
     token_ids: TokenIds = field(metadata={"json_name": "text"})
     chunk_indices: tuple[ChunkIndex, ...]
@@ -56,7 +56,7 @@ class SummaryCollapse:
     """What all passes of one run share, and what they had to give up."""
 
     run: Run
-    most_tokens: int | None = None
+    max_tokens: int | None = None
     """Collapse beyond this, even where more would fit."""
     as_published: bool = False
     """Greedy groups, one call after another, no second attempt, no trimming: CollapseStalled at the last pass."""
@@ -76,9 +76,9 @@ class SummaryCollapse:
 
     def _room_tokens(self, empty: Call, output_tokens: int) -> int:
         room = self.run.resources.budget.room_tokens(
-            fixed_tokens=len(empty.prompt.token_ids), output_tokens=output_tokens, at_least=256
+            fixed_tokens=len(empty.prompt.token_ids), output_tokens=output_tokens, min_tokens=256
         )
-        return min(room, self.most_tokens or room)
+        return min(room, self.max_tokens or room)
 
     def label_tokens(self) -> int:
         """What a summary's number and separator take at most."""
@@ -100,7 +100,7 @@ async def collapse_summaries(summaries: Sequence[Summary], job: SummaryCollapse)
     """
     limit = job.limit_tokens()
     kept = list(summaries)
-    for depth in range(1, MOST_PASSES + 1):
+    for depth in range(1, MAX_PASSES + 1):
         if sum(job.sizes(kept)) <= limit:
             return kept
         kept = list(job.run.step("collapse", Summaries(summaries=tuple(kept))).summaries)
@@ -110,13 +110,13 @@ async def collapse_summaries(summaries: Sequence[Summary], job: SummaryCollapse)
         groups = job.groups(kept)
         merged = await _merge_groups(kept, groups, USUAL_WORDS, depth, job)
         if not job.as_published and not _progressed(kept, groups, merged, job):
-            words = max(FEWEST_WORDS, int(limit / 2 / len(groups) * WORDS_PER_TOKEN))
+            words = max(MIN_WORDS, int(limit / 2 / len(groups) * WORDS_PER_TOKEN))
             merged = await _merge_groups(kept, groups, min(words, USUAL_WORDS // 2), depth, job)
             if not _progressed(kept, groups, merged, job):
                 return _trim_all(merged, job)
         kept = merged
     if sum(job.sizes(kept)) > limit and job.as_published:
-        raise CollapseStalled(f"The summaries still do not fit after {MOST_PASSES} passes.")
+        raise CollapseStalled(f"The summaries still do not fit after {MAX_PASSES} passes.")
     return _trim_all(kept, job)
 
 
@@ -134,7 +134,7 @@ def trim(summaries: Sequence[Summary], room_tokens: int, label_tokens: int) -> l
     kept = list(summaries)
     if sum(len(summary.token_ids) + label_tokens for summary in kept) <= room_tokens:
         return kept
-    most = max(1, room_tokens // (label_tokens + _FEWEST_TRIMMED_TOKENS))
+    most = max(1, room_tokens // (label_tokens + _MIN_TRIMMED_TOKENS))
     if len(kept) > most:
         kept = [kept[place * len(kept) // most] for place in range(most)]
     total = sum(len(summary.token_ids) for summary in kept)
@@ -155,7 +155,7 @@ def _trim_all(summaries: list[Summary], job: SummaryCollapse) -> list[Summary]:
 
 def _progressed(before: list[Summary], groups: list[range], after: list[Summary], job: SummaryCollapse) -> bool:
     total = sum(job.sizes(after))
-    if total <= job.limit_tokens() or total <= LEAST_SHRINK * sum(job.sizes(before)):
+    if total <= job.limit_tokens() or total <= MIN_SHRINK * sum(job.sizes(before)):
         return True
     pieces = [piece for summary in after for piece in split_summary(summary, job)]
     return len(job.groups(pieces)) < len(groups)
@@ -167,7 +167,7 @@ async def _merge_groups(
     """One summary per group, in order. A group of one stands as it is, unless fewer words are wanted."""
     members = [[summaries[index] for index in group] for group in groups]
     asked = [place for place, group in enumerate(members) if len(group) > 1 or job.as_published or words < USUAL_WORDS]
-    calls = [job.run.resources.budget.prove(_collapse_call(members[place], words, job)) for place in asked]
+    calls = [job.run.resources.budget.check_fits(_collapse_call(members[place], words, job)) for place in asked]
     job.calls += len(calls)
     job.run.resources.emit(StageStarted(stage=Stage.COLLAPSE, calls=job.calls))
     asking = (complete_parsed(call, parse_fields, job.run.meter) for call in calls)

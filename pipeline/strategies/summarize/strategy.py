@@ -14,7 +14,7 @@ from pipeline.chunks.split import NO_CHUNK
 from pipeline.documents.document import Document, Span
 from pipeline.errors import CallerError
 from pipeline.findings.answer import NOTHING, Answer, Conclusion
-from pipeline.findings.evidence import MOST_EVIDENCE, spread_evidence
+from pipeline.findings.evidence import MAX_EVIDENCE, spread_evidence
 from pipeline.findings.finding import Finding
 from pipeline.llm.complete import complete_parsed
 from pipeline.llm.model import Call, CallFailed, Stage
@@ -30,7 +30,7 @@ from pipeline.strategies.direct import answer_in_one_call, excess_tokens, plan_o
 from pipeline.strategies.shared.grouping import worst_passes
 from pipeline.strategies.shared.map_every_chunk import map_every_chunk
 from pipeline.strategies.summarize.collapse import (
-    MOST_PASSES,
+    MAX_PASSES,
     Summaries,
     Summary,
     SummaryCollapse,
@@ -45,7 +45,7 @@ class Schedule:
 
     name: str
     reason: str
-    most_tokens: int | None = None
+    max_tokens: int | None = None
     """Summaries that take more are collapsed; None: what the model's context leaves."""
     chunk_tokens: int | None = None
     """None: what the model's catalogue entry says."""
@@ -57,7 +57,7 @@ OURS = Schedule(name="summarize", reason="every chunk is summarized, then the su
 LANGCHAIN = Schedule(
     name="langchain",
     reason="LangGraph's published schedule, for comparison",
-    most_tokens=1000,  # limit and chunk size of LangGraph's published guide
+    max_tokens=1000,  # limit and chunk size of LangGraph's published guide
     chunk_tokens=1000,
     as_published=True,
 )
@@ -98,7 +98,7 @@ class Summarize:
             task.collapse_output_tokens + label,
             limit=collapse.limit_tokens(),
             room=collapse.group_tokens(),
-            most=MOST_PASSES,
+            max_rounds=MAX_PASSES,
             retried=not self._schedule.as_published,
         )
         collapses = sum(passes)
@@ -166,7 +166,7 @@ class Summarize:
         run.split(room, usual_tokens=schedule.chunk_tokens)
         alone = len(run.chunks) == 1 and not schedule.as_published
         whole = whole_call(document, run.request, resources) if alone else None
-        collapse = SummaryCollapse(run=run, most_tokens=schedule.most_tokens, as_published=schedule.as_published)
+        collapse = SummaryCollapse(run=run, max_tokens=schedule.max_tokens, as_published=schedule.as_published)
         collapse.limit_tokens()  # a context too small for the last call is found before the first
         return _Prepared(
             run=run,
@@ -184,7 +184,7 @@ class Summarize:
         run, text, warning = collapse.run, "", ""
         if len(summaries) > 1 or self._schedule.as_published:
             run.resources.emit(StageStarted(stage=Stage.REDUCE, calls=1))
-            call = run.resources.budget.prove(reduce_call(summaries, collapse))
+            call = run.resources.budget.check_fits(reduce_call(summaries, collapse))
             outcome = await complete_parsed(call, parse_fields, run.meter)
             if not isinstance(outcome, CallFailed):
                 text = outcome.text("answer")
@@ -198,7 +198,7 @@ class Summarize:
             text=text,
             explanation="",
             probability=max((finding.probability for finding in said), default=0.0),
-            evidence=spread_evidence(quotes, MOST_EVIDENCE),
+            evidence=spread_evidence(quotes, MAX_EVIDENCE),
             warning=warning,
         )
 

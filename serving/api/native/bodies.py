@@ -15,8 +15,8 @@ from serving.api.errors import from_longfold
 from serving.jobs.job import JobRequest
 from serving.storage.document_ref import DocumentRef
 
-_MOST_FILES = 200
-_MOST_CHOICES = 26
+_MAX_FILES = 200
+_MAX_CHOICES = 26
 
 
 def _as_integer(value: object) -> object:
@@ -99,7 +99,7 @@ class RunFields(Strict):
     """None: multiple_choice with choices, else question_answering."""
     choices: Annotated[
         list[Annotated[str, StringConstraints(min_length=1, max_length=10_000)]],
-        Field(max_length=_MOST_CHOICES),
+        Field(max_length=_MAX_CHOICES),
         AfterValidator(_none_or_several),
     ] = []
     """Of a multiple-choice question, in their order; at least two."""
@@ -151,7 +151,7 @@ class JobBody(RunFields):
         StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000),
         Field(json_schema_extra={"pattern": _NOT_BLANK}),
     ]
-    file_ids: Annotated[list[Annotated[str, StringConstraints(max_length=64)]], Field(max_length=_MOST_FILES)] = []
+    file_ids: Annotated[list[Annotated[str, StringConstraints(max_length=64)]], Field(max_length=_MAX_FILES)] = []
     text: Annotated[str, Field(json_schema_extra={"pattern": _NOT_BLANK})] | None = None
     text_name: Annotated[str, StringConstraints(min_length=1, max_length=255)] = "text"
     """What the text is called in evidence."""

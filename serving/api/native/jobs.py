@@ -35,7 +35,7 @@ data: {"seq":89,"at":1795305612.3,"stage":"map","chunk":118,"state":"ok","error"
 : ping
 
 """
-_MOST_SEQ = 2**53
+_MAX_SEQ = 2**53
 """Beyond it JavaScript's numbers have gaps."""
 _ESTIMATES_AT_ONCE = 2
 _estimating = asyncio.Semaphore(_ESTIMATES_AT_ONCE)
@@ -96,9 +96,9 @@ async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUse
         bounds = await submit.estimate_run(gateway, document, job_request(body, documents))
     lane = submit.choose_lane(gateway, job_request(body, documents), extra_characters=len(body.text or ""))
     wait = await submit.estimate_wait(gateway, principal.owner, lane)
-    told = {"seconds_low": bounds.seconds_low, "seconds_high": bounds.seconds_high, "queue": asdict(wait)}
+    estimate = {"seconds_low": bounds.seconds_low, "seconds_high": bounds.seconds_high, "queue": asdict(wait)}
     plan = asdict(bounds.plan) | {"graph_svg": draw_flowchart(bounds.plan.graph)}
-    return {"object": "job.estimate", "characters": len(document.text)} | plan | told
+    return {"object": "job.estimate", "characters": len(document.text)} | plan | estimate
 
 
 @router.get("/v1/jobs")
@@ -187,7 +187,7 @@ async def follow_events(
     job: FoundJob,
     request: Request,
     gateway: CurrentGateway,
-    after: Annotated[int, Query(ge=0, le=_MOST_SEQ)] = 0,
+    after: Annotated[int, Query(ge=0, le=_MAX_SEQ)] = 0,
 ) -> EventStream:
     """Everything that happened and happens, as server-sent events whose ids are the events' `seq`.
 

@@ -16,7 +16,7 @@ from serving.api.openai.input import MessagePart
 from serving.storage.document_ref import DocumentRef
 
 
-async def bring_documents(
+async def store_attachments(
     found: DocumentQuestion, parts: Sequence[MessagePart], gateway: Gateway, principal: Principal
 ) -> tuple[DocumentRef, ...]:
     """In the order found. Raises ApiError with `param` for a file that is not there or cannot be read."""

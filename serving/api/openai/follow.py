@@ -70,12 +70,12 @@ def load_result(gateway: Gateway, job: Job) -> ChatResult:
     return chat_result(job, evidence, gateway.model.tokenizer.count(answer))
 
 
-async def cancel_and_wait(gateway: Gateway, job: Job, at_most_s: float) -> Job:
+async def cancel_and_wait(gateway: Gateway, job: Job, timeout_s: float) -> Job:
     """Ask for the end of a job, and wait for it a little; a running one ends when its calls have stopped."""
     asked = await gateway.store.request_cancel(job.id, job.owner)
     if asked is not None and asked.state not in TERMINAL:
         with suppress(TimeoutError):
-            async with asyncio.timeout(at_most_s):
+            async with asyncio.timeout(timeout_s):
                 await gateway.feed.wait_terminal(job.id)
     return await find_again(gateway, job)
 

@@ -18,7 +18,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from serving.api.errors import ApiError
 
 _LONGEST_FIELD_BYTES = 4096
-_MOST_FIELDS = 16
+_MAX_FIELDS = 16
 _LONGEST_NAME_CHARS = 255
 
 
@@ -104,7 +104,7 @@ class _Form:
             self.file_ended = True
             return
         self.fields[self._part.name] = _decode(bytes(self._part.value))
-        if len(self.fields) > _MOST_FIELDS:
+        if len(self.fields) > _MAX_FIELDS:
             raise ApiError(400, "The form has too many fields.", "too_many_fields")
 
     def _end(self) -> None:

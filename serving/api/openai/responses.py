@@ -29,7 +29,7 @@ router = APIRouter(tags=["openai"])
 
 CANCEL_WAIT_S = 5.0
 """A cancelled run's calls are stopped well within this; after it the response is told as it is."""
-_MOST_NUMBER = 2**53
+_MAX_NUMBER = 2**53
 _BEFORE_FIRST = -1
 
 User = Annotated[Principal, Depends(require("infer"))]
@@ -81,7 +81,7 @@ async def get_response(
     request: Request,
     gateway: CurrentGateway,
     stream: bool = False,
-    starting_after: Annotated[int, Query(ge=_BEFORE_FIRST, le=_MOST_NUMBER)] = _BEFORE_FIRST,
+    starting_after: Annotated[int, Query(ge=_BEFORE_FIRST, le=_MAX_NUMBER)] = _BEFORE_FIRST,
 ) -> Response:
     """As it is now; with `stream` its events after `starting_after`, without gap or repeat."""
     if stream:

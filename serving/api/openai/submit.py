@@ -21,20 +21,20 @@ from serving.api.native.submit import (
     estimate_wait,
     submit,
 )
-from serving.api.openai.attachments import bring_documents
+from serving.api.openai.attachments import store_attachments
 from serving.api.openai.fields import Extension
 from serving.api.openai.find_document import Ambiguous, Conversation, DocumentQuestion, Part, Window, find_document
 from serving.api.openai.input import ParsedRequest
 from serving.api.openai.models import ModelChoice, choose_model
 from serving.jobs.job import Job, JobRequest, Lane, NewJob
 
-LEAST_ANSWER_TOKENS = 256
+MIN_ANSWER_TOKENS = 256
 """Room that a prompt must leave to be passed through, unless the client asks for a shorter answer. A longer one that it
 allows is cut to what the context holds: many clients allow more by default."""
-MOST_ANSWER_TOKENS = 2048
+MAX_ANSWER_TOKENS = 2048
 """Of a pass-through whose client names no length."""
-_MOST_CHARS_PER_TOKEN = 6
-_MOST_READINGS = 10
+_MAX_CHARS_PER_TOKEN = 6
+_MAX_READINGS = 10
 """A run computes at most so many tokens per character of its documents; only what may be near the limit is planned."""
 
 
@@ -105,7 +105,7 @@ class Admission:
         window = Window(
             context_tokens=self.gateway.model.profile.context_tokens,
             prompt_tokens=prompt_tokens,
-            output_tokens=min(parsed.sampling.get("max_output_tokens", LEAST_ANSWER_TOKENS), LEAST_ANSWER_TOKENS),
+            output_tokens=min(parsed.sampling.get("max_output_tokens", MIN_ANSWER_TOKENS), MIN_ANSWER_TOKENS),
         )
         if not choice.strategy:
             self._check_raw(choice, window)
@@ -145,7 +145,7 @@ class Admission:
             messages=parsed.messages(),
             sampling={
                 **parsed.sampling,
-                "max_output_tokens": min(room, parsed.sampling.get("max_output_tokens", MOST_ANSWER_TOKENS)),
+                "max_output_tokens": min(room, parsed.sampling.get("max_output_tokens", MAX_ANSWER_TOKENS)),
             },
             metadata=parsed.metadata,
             presentation=self._presentation(found_by="fits the window", ignored=list(parsed.ignored)),
@@ -167,7 +167,7 @@ class Admission:
             strategy=choice.strategy,
             task=extension.task_name,
             choices=tuple(extension.choices),
-            documents=await bring_documents(found, parsed.parts, self.gateway, self.principal),
+            documents=await store_attachments(found, parsed.parts, self.gateway, self.principal),
             options=extension.options.model_dump(exclude_unset=True, exclude_none=True),
             limits=extension.limits.model_dump(exclude_unset=True, exclude_none=True),
             on_chunk_error=extension.on_chunk_error,
@@ -208,9 +208,9 @@ async def refuse_long_wait(request: JobRequest, gateway: Gateway, principal: Pri
     wait = await estimate_wait(gateway, principal.owner, choose_lane(gateway, request))
     queued_s = wait.seconds or 0.0
     characters = sum(document.characters for document in request.documents)
-    if queued_s + characters * _MOST_READINGS / speed <= limit_s:
+    if queued_s + characters * _MAX_READINGS / speed <= limit_s:
         return
-    low_s, high_s = characters / _MOST_CHARS_PER_TOKEN / speed, 0.0
+    low_s, high_s = characters / _MAX_CHARS_PER_TOKEN / speed, 0.0
     if queued_s + low_s <= limit_s:
         document = await gateway.files.load_document(request.documents)
         bounds = await estimate_run(gateway, document, request)

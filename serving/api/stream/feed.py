@@ -134,9 +134,9 @@ class EventFeed:
                     raise
                 await asyncio.sleep(_AFTER_FAULT_S)
 
-    async def _rest(self, mark: object | None, at_most_s: float) -> None:
+    async def _rest(self, mark: object | None, timeout_s: float) -> None:
         """Until the next poll: a write since `mark` ends it early, but polls stay `_FRESH_POLL_S` apart."""
-        ends = time.monotonic() + at_most_s
+        ends = time.monotonic() + timeout_s
         await asyncio.sleep(_FRESH_POLL_S)
         while time.monotonic() < ends and (mark is None or self._store.change_mark() == mark):  # noqa: ASYNC110  # others write
             await asyncio.sleep(_LOOK_S)

@@ -140,13 +140,13 @@ def finding_lines(finding: Finding, document: Document) -> Iterator[str]:
         yield from _evidence_lines("   ", evidence, document)
 
 
-def _failed_lines(coverage: Coverage, at_most: int = 10) -> Iterator[str]:
-    for chunk in coverage.failed_chunks[:at_most]:
+def _failed_lines(coverage: Coverage, max_shown: int = 10) -> Iterator[str]:
+    for chunk in coverage.failed_chunks[:max_shown]:
         yield (
             f"Not read: chunk {chunk.index}, characters {chunk.span.start:,}-{chunk.span.end:,}: "
             f"{printable(chunk.message or chunk.error)}"
         )
-    if (more := len(coverage.failed_chunks) - at_most) > 0:
+    if (more := len(coverage.failed_chunks) - max_shown) > 0:
         yield f"Not read: {more} more chunks"
 
 

@@ -85,9 +85,9 @@ def price_lines(attempts: Sequence[Attempt], seconds: Seconds) -> Iterator[str]:
             yield attempt.title
             yield from _indented(_reason(attempt.error))
             continue
-        _, most_s = seconds(plan)
+        _, max_s = seconds(plan)
         counts = (plan.chunks, plan.calls, plan.prompt_tokens, plan.output_tokens, plan.depth)
-        time = "not measured" if most_s is None else duration(most_s)
+        time = "not measured" if max_s is None else duration(max_s)
         yield _row(attempt.title, first, _PRICES, [*(f"{count:,}" for count in counts), time])
     yield ""
     yield "in, out: tokens. All figures are bounds: what the document decides on the way can only lower them."

@@ -78,8 +78,8 @@ def job_lines(job: Job, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
         yield f"{'step':>4}  {'before':<10} state"
     for at in checkpoints:
         marks = ["edited"] * (at.edited is not None) + [f"from {spell_id(at.origin)}"] * bool(at.origin)
-        told = f" ({', '.join(marks)})" if marks else ""
-        yield f"{at.number:>4}  {at.name:<10} {_gist(at)}{told}"
+        notes = f" ({', '.join(marks)})" if marks else ""
+        yield f"{at.number:>4}  {at.name:<10} {_gist(at)}{notes}"
 
 
 def job_row(job: Job, last: Checkpoint | None) -> str:
@@ -118,13 +118,13 @@ def _documents(request: JobRequest) -> str:
 def _gist(checkpoint: Checkpoint) -> str:
     """How much there is of what."""
     state = json.loads(checkpoint.edited or checkpoint.state)
-    told = [
+    notes = [
         f"{len(value)} {name}" if isinstance(value, list | dict) else f"{name} {json.dumps(value, ensure_ascii=False)}"
         for name, value in state.items()
     ]
-    return printable(_cut(", ".join(told), _GIST_CHARS))
+    return printable(_cut(", ".join(notes), _GIST_CHARS))
 
 
-def _cut(text: str, most_chars: int) -> str:
+def _cut(text: str, max_chars: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= most_chars else f"{line[: most_chars - 1]}…"
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"

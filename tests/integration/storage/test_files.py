@@ -219,15 +219,15 @@ def _children() -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("most_bytes", [100_000, 300_000])
-async def test_a_full_disk_is_told_and_leaves_nothing(store_of_files: FileStore, folder: Path, most_bytes: int) -> None:
+@pytest.mark.parametrize("max_bytes", [100_000, 300_000])
+async def test_a_full_disk_is_told_and_leaves_nothing(store_of_files: FileStore, folder: Path, max_bytes: int) -> None:
     data = "世界 ".encode() * 25_000  # 175 KB, as text as well
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     files = store_of_files
-    if most_bytes > len(data):
+    if max_bytes > len(data):
         data = b"\xff\xfe" + ("世 " * 70_000).encode("utf-16-le")  # 280 KB, and as UTF-8 beyond the limit of the child
-        most_bytes = len(data) - 1
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+        max_bytes = len(data) - 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, hard))
     try:
         with pytest.raises(OutOfDisk):
             await add(files, data)

@@ -92,5 +92,5 @@ def prepare_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
     monkeypatch.setattr(asking, "open_session", open_session)
     for command in (asking, rehearse_edit):
-        monkeypatch.setattr(command, "bring_model", lambda settings, report: ScriptedOpenModel(PROFILE))
+        monkeypatch.setattr(command, "resolve_model", lambda settings, report: ScriptedOpenModel(PROFILE))
     return prepared

@@ -1,4 +1,4 @@
-"""What a machine has is what this process may use of it; what is wrong comes with how to mend it."""
+"""What a machine has is what this process may use of it; what is wrong comes with how to fix it."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_a_driver_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_tcmalloc_is_found_and_the_minimal_one_preferred(tmp_path: Path) -> None:
     assert tcmalloc_path(tmp_path) is None
-    assert "GLIBC_TUNABLES" in allocator_check(tmp_path).seen
+    assert "GLIBC_TUNABLES" in allocator_check(tmp_path).detail
     names = ("libtcmalloc.so.4", "libtcmalloc_minimal.so.4")
     make_root(tmp_path, {f"usr/lib/x86_64-linux-gnu/{name}": "" for name in names})
     found = tcmalloc_path(tmp_path)
     assert found is not None
     assert found.name == "libtcmalloc_minimal.so.4"
-    assert "tcmalloc" in allocator_check(tmp_path).seen
+    assert "tcmalloc" in allocator_check(tmp_path).detail
 
 
 def test_processor_features_are_read(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_processor_features_are_read(tmp_path: Path) -> None:
 
 def test_the_doctor_mends_what_it_finds(tmp_path: Path) -> None:
     results = run_doctor(cache_dir=tmp_path / "new" / "cache", model=None, extra=[bad("ray", "down", "start it")])
-    assert all(result.mend for result in results if result.status is not Status.OK)
-    assert "longfold models pull" in {result.name: result.mend for result in results}["model"]
+    assert all(result.fix for result in results if result.status is not Status.OK)
+    assert "longfold models pull" in {result.name: result.fix for result in results}["model"]
     assert results[-1].name == "ray"
     assert not (tmp_path / "new").exists(), "it changes nothing"
 

@@ -89,7 +89,7 @@ def test_an_edited_run_answers_from_the_edit_and_says_so(paused: Stage) -> None:
     assert shown_state(paused, run) == state
     result = paused.jobs("resume", run)
     assert "Answer: Berta Lund" in result.stdout, result.output
-    assert "Warning: The state before step 1 (reduce) was edited by hand." in result.stdout
+    assert "Warning: The state before step 1 (reduce) was edited manually." in result.stdout
     assert stages(paused) == []
 
 

@@ -75,7 +75,7 @@ def test_the_users_own_cluster_stays(keeper: FakeKeeper, settings: Settings, pro
 
 def test_one_that_the_user_then_asks_for_stays(keeper: FakeKeeper, settings: Settings, profile: ModelProfile) -> None:
     start(settings, profile, 11)
-    ownership.give_to_user(settings)
+    ownership.release_to_user(settings)
     ownership.stop(settings, 11)
     assert keeper.is_up
 
@@ -86,7 +86,7 @@ def test_one_that_a_dead_server_left_behind_is_taken_over(
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     start(settings, profile, dead.pid)
-    ownership.adopt(settings, os.getpid())
+    ownership.take_over(settings, os.getpid())
     ownership.stop(settings, os.getpid())
     assert not keeper.is_up
 
@@ -95,6 +95,6 @@ def test_one_of_a_server_that_lives_is_left_alone(
     keeper: FakeKeeper, settings: Settings, profile: ModelProfile
 ) -> None:
     start(settings, profile, os.getppid())
-    ownership.adopt(settings, os.getpid())
+    ownership.take_over(settings, os.getpid())
     ownership.stop(settings, os.getpid())
     assert keeper.is_up

@@ -65,7 +65,7 @@ async def test_every_call_gets_its_own_outcome_when_later_ones_end_first() -> No
 async def test_no_more_calls_run_at_once_than_there_is_room() -> None:
     dispatcher, model = make_dispatcher(lambda *_: Reply(delay_s=0.001), max_calls=3)
     await asyncio.gather(*(read(dispatcher, *range(10)) for _ in range(2)))
-    assert model.most_running == 3
+    assert model.max_running == 3
     assert dispatcher.window == 3
 
 

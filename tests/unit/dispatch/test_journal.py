@@ -88,7 +88,7 @@ def make_room(journal: Journal) -> None:
 async def test_on_a_full_disk_no_call_is_paid_for_until_there_is_room_and_none_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal = Journal(tmp_path / "j.sqlite", most_pages=1, try_again_s=0.02)
+    journal = Journal(tmp_path / "j.sqlite", max_pages=1, try_again_s=0.02)
     model, told = ScriptedModel(echo), list[str]()
     inner = InlineDispatcher(model, max_calls=4)
     dispatcher = JournaledDispatcher(inner, journal, "m", on_wait=told.append)

@@ -165,13 +165,13 @@ def test_limits_hold_while_unpacking(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DocumentUnreadable, match="zip bomb"):
         office_text.extract(data)
     monkeypatch.undo()
-    monkeypatch.setattr(package, "MOST_PARTS", 3)
+    monkeypatch.setattr(package, "MAX_PARTS", 3)
     with pytest.raises(DocumentUnreadable, match="zip bomb"):
         office_text.extract(data)
 
 
 def test_one_text_shown_in_a_million_cells_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sheets, "MOST_CHARS", 1 << 20)
+    monkeypatch.setattr(sheets, "MAX_CHARS", 1 << 20)
     data = sheet_file({"a": '<row><c t="s"><v>0</v></c></row>' * 2000}, f"<si><t>{'x' * 1000}</t></si>")
     with pytest.raises(DocumentUnreadable, match="split it"):
         office_text.extract(data)

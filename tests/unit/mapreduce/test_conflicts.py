@@ -10,7 +10,7 @@ from pipeline.errors import InternalError
 from pipeline.findings.finding import Finding
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script
-from pipeline.mapreduce.conflicts import CALLS_PER_RIVAL, MOST_RIVALS, find_rivals
+from pipeline.mapreduce.conflicts import CALLS_PER_RIVAL, MAX_RIVALS, competing_findings
 from pipeline.mapreduce.reduce import reduce_findings
 from tests.factories import make_collapse, make_finding, make_tokenizer
 
@@ -72,7 +72,7 @@ async def test_the_winner_meets_the_next_rival() -> None:
     findings = [make_finding(index, f"Answer {index}", 0.5 + index / 100) for index in range(6)]
     collapse, model = make_collapse(comparing("quote 3"), 10)
     assert (await reduce_findings(findings, collapse)).text == "Answer 3"
-    assert len(model.calls) == CALLS_PER_RIVAL * MOST_RIVALS
+    assert len(model.calls) == CALLS_PER_RIVAL * MAX_RIVALS
 
 
 async def test_a_comparison_that_fails_is_told_and_the_findings_are_weighed() -> None:
@@ -92,7 +92,7 @@ def test_rivals_say_something_else_come_close_and_stand_in_the_document() -> Non
     )
     far = make_finding(4, "Di Nye", 0.1)
     again = make_finding(8, "bo lind", 0.5)
-    assert find_rivals(ADA, [ADA, same, nowhere, far, again, BO]) == [BO]
-    assert find_rivals(nowhere, [nowhere, ADA]) == []
+    assert competing_findings(ADA, [ADA, same, nowhere, far, again, BO]) == [BO]
+    assert competing_findings(nowhere, [nowhere, ADA]) == []
     certain = make_finding(5, "Ed Oak", 1.0)
-    assert find_rivals(certain, [certain, ADA]) == []
+    assert competing_findings(certain, [certain, ADA]) == []

@@ -255,7 +255,7 @@ async def test_a_rationale_is_asked_for_and_written_only_where_it_is_wanted(
     choices = ("Perrin", "Odalys") if task == "multiple_choice" else ()
     request = asking(task=task, choices=choices, copy_quotes=quotes, use_rationale=asked)
     resources = make_resources(dispatcher=InlineDispatcher(model), gate=GateSettings(enabled=True))
-    answer = await ask(DOCUMENT, request, replace(resources, brief_tasks=(task,) if brief else ("code",)))
+    answer = await ask(DOCUMENT, request, replace(resources, tasks_without_rationale=(task,) if brief else ("code",)))
     maps = [call for call in model.calls if call.stage is Stage.MAP]
     assert maps
     wanted = not brief if asked is None else asked

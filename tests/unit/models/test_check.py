@@ -20,8 +20,8 @@ from tests.tiny_model import make_model, make_safetensors
 
 def problems(directory: Path, context_tokens: int | None = None) -> dict[str, str]:
     results = check_model(directory, context_tokens=context_tokens)
-    assert all(result.mend for result in results if result.status is not Status.OK), "every problem says how to mend"
-    return {result.name: result.seen for result in results if result.status is Status.BAD}
+    assert all(result.fix for result in results if result.status is not Status.OK), "every problem says how to fix"
+    return {result.name: result.detail for result in results if result.status is Status.BAD}
 
 
 def test_a_complete_directory_has_no_problems(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_an_unknown_field_in_the_catalogue_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_task_in_the_catalogue_is_named(tmp_path: Path) -> None:
     entry = (CATALOGUE_FOLDER / "smollm2-135m.toml").read_text("utf-8")
-    (tmp_path / "smollm2-135m.toml").write_text(f'brief_tasks = ["cooking"]\n{entry}')
+    (tmp_path / "smollm2-135m.toml").write_text(f'tasks_without_rationale = ["cooking"]\n{entry}')
     with pytest.raises(SettingInvalid, match=r"cooking.*question_answering"):
         read_catalogue(tmp_path)
 

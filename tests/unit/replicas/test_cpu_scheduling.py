@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from pipeline.llm.model import PRIORITY, Call, Stage
-from serving.replicas.cpu_scheduling import PROMPT_TOKENS_BESIDE_AN_ANSWER, Turns, pace_steps
+from serving.replicas.cpu_scheduling import PROMPT_TOKENS_BESIDE_AN_ANSWER, GateThrottle, limit_prefill_during_decode
 from tests.factories import make_call
 
 
 class Desk:
     """Holds turns until told to let go, and knows who holds one."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: GateThrottle) -> None:
         self.turns = turns
         self.holding: list[str] = []
         self.done: dict[str, asyncio.Event] = {}
@@ -40,7 +40,7 @@ def gate() -> Call:
 
 
 async def test_gate_calls_wait_while_a_finding_is_written() -> None:
-    desk = Desk(Turns(gate_tokens=1000))
+    desk = Desk(GateThrottle(gate_tokens=1000))
     async with asyncio.TaskGroup() as group:
         group.create_task(desk.use("map", make_call(stage=Stage.MAP)))
         await desk.settle()
@@ -55,7 +55,7 @@ async def test_gate_calls_wait_while_a_finding_is_written() -> None:
 
 
 async def test_only_as_many_gate_calls_as_keep_the_engine_busy_are_let_in() -> None:
-    desk = Desk(Turns(gate_tokens=250))
+    desk = Desk(GateThrottle(gate_tokens=250))
     async with asyncio.TaskGroup() as group:
         for name in "abcd":
             group.create_task(desk.use(name, gate()))
@@ -66,7 +66,7 @@ async def test_only_as_many_gate_calls_as_keep_the_engine_busy_are_let_in() -> N
 
 
 async def test_a_cancelled_wait_gives_its_turn_back() -> None:
-    desk = Desk(Turns(gate_tokens=100))
+    desk = Desk(GateThrottle(gate_tokens=100))
     holding = asyncio.create_task(desk.use("a", gate()))
     waiting = asyncio.create_task(desk.use("b", gate()))
     last = asyncio.create_task(desk.use("c", gate()))
@@ -97,7 +97,7 @@ class Scheduler:
 
 def test_only_while_an_answer_is_written_steps_are_short() -> None:
     scheduler = Scheduler()
-    before_step = pace_steps(scheduler)
+    before_step = limit_prefill_during_decode(scheduler)
     reading = Running(PRIORITY[Stage.DIRECT], num_output_tokens=0)
     finding = Running(PRIORITY[Stage.MAP], num_output_tokens=9)
     for running, tokens in (

@@ -54,14 +54,14 @@ class Desk:
         document: Document = DOCUMENT,
         *,
         pause_before: str = "",
-        most: int | None = None,
+        max_steps: int | None = None,
     ) -> Answer:
         self.model = ScriptedModel(self.script)
         state = RunState()
         dispatcher = JournaledDispatcher(InlineDispatcher(self.model), self.journal, "scripted", run_id=run_id)
         edits = {number: step for number, step in self.steps[run_id].items() if step.edited is not None}
         history = History(run_id=run_id, looked_at=self.looked_at[run_id], edits=edits)
-        steps = StepOptions(pause_before=pause_before, most=most, history=history)
+        steps = StepOptions(pause_before=pause_before, max_steps=max_steps, history=history)
         resources = replace(make_resources(dispatcher=dispatcher, emit=state.apply, **self.sizes), steps=steps)
         try:
             return await ask(document, Request(question=QUESTION, strategy=strategy), resources)
@@ -149,7 +149,7 @@ async def test_an_edit_that_changes_nothing_changes_nothing(strategy: str, tmp_p
     assert desk.model.calls == []
     assert essence(answer) == essence(straight)
     steps = len(desk.names())
-    assert len([warning for warning in answer.warnings if "edited by hand" in warning]) == steps > 0
+    assert len([warning for warning in answer.warnings if "edited manually" in warning]) == steps > 0
 
 
 @pytest.mark.parametrize("strategy", CHOSEN)
@@ -157,14 +157,14 @@ async def test_the_cap_counts_every_step_of_every_strategy(strategy: str, tmp_pa
     desk, document = Desk(tmp_path, seeded_script(3)), document_for(strategy)
     straight = await desk.ask(strategy, document=document)
     steps = len(desk.names())
-    assert essence(await desk.ask(strategy, document=document, most=steps)) == essence(straight)
+    assert essence(await desk.ask(strategy, document=document, max_steps=steps)) == essence(straight)
     with pytest.raises(TooManySteps, match=f"may take {steps - 1} steps"):
-        await desk.ask(strategy, document=document, most=steps - 1)
+        await desk.ask(strategy, document=document, max_steps=steps - 1)
 
 
 async def test_a_run_that_took_too_many_steps_goes_on_with_a_higher_cap(desk: Desk) -> None:
     with pytest.raises(TooManySteps):
-        await desk.ask("refine", most=2)
+        await desk.ask("refine", max_steps=2)
     paid = len(desk.model.calls)
     answer = await desk.ask("refine")
     assert paid == 2
@@ -207,7 +207,7 @@ async def test_a_fork_with_another_finding_has_another_answer_and_no_call_of_the
     forked = await desk.ask("mapreduce", "fork")
     assert (first.text, forked.text) == ("Anna Torv", "Berta Lund")
     assert set(desk.stages()) <= {Stage.REDUCE}
-    assert "The state before step 1 (reduce) was edited by hand." in forked.warnings
+    assert "The state before step 1 (reduce) was edited manually." in forked.warnings
     assert essence(await desk.ask("mapreduce")) == essence(first), "the parent is as it was"
 
 

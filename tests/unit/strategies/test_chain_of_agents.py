@@ -91,7 +91,7 @@ async def test_one_path_costs_a_call_per_chunk_and_one_for_the_manager() -> None
     model = ScriptedModel(chain_script())
     answer = await run(model.script, model=model)
     assert [call.stage for call in model.calls] == [Stage.MAP] * answer.coverage.chunks + [Stage.REDUCE]
-    assert model.most_running == 1, "each worker waits for the one before"
+    assert model.max_running == 1, "each worker waits for the one before"
 
 
 async def test_the_manager_sees_the_notes_and_no_chunk() -> None:

@@ -57,10 +57,10 @@ def test_trimmed_summaries_fit_and_say_that_they_were_trimmed(sizes: list[int], 
 
 
 def test_worst_passes_end_even_where_nothing_shrinks() -> None:
-    assert worst_passes(100, 3, 100, limit=1000, room=1000, most=8) == []
-    assert worst_passes(100, 14, 100, limit=1000, room=1000, most=8) == [2]
-    assert worst_passes(100, 4, 100, limit=150, room=150, most=8) == [8]
-    assert worst_passes(100, 4, 100, limit=150, room=150, most=8, retried=False) == [4] * 8
+    assert worst_passes(100, 3, 100, limit=1000, room=1000, max_rounds=8) == []
+    assert worst_passes(100, 14, 100, limit=1000, room=1000, max_rounds=8) == [2]
+    assert worst_passes(100, 4, 100, limit=150, room=150, max_rounds=8) == [8]
+    assert worst_passes(100, 4, 100, limit=150, room=150, max_rounds=8, retried=False) == [4] * 8
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), max_size=20))

@@ -122,8 +122,8 @@ async def test_what_was_not_read_is_told() -> None:
     answer = await run(walking(answering))
     assert (answer.coverage.chunks_read, answer.coverage.chunks) == (1, N)
     [warning] = answer.warnings
-    assert warning.startswith("By choice of the model not read: chunks 0-")
-    assert warning.endswith(f"-{N - 1}.")
+    assert warning.startswith("Chunks 0-")
+    assert warning.endswith(f"-{N - 1} were skipped by the model.")
 
 
 async def test_the_task_reasoning_sees_the_beginning_and_no_more() -> None:

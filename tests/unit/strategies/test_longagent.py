@@ -20,7 +20,7 @@ from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.events import CallEnded, ChunkMapped, Event, Provisional, StageStarted, Warned
 from pipeline.run.request import Limits, Request
-from pipeline.strategies.longagent.strategy import MOST_MERGES, LongAgent
+from pipeline.strategies.longagent.strategy import MAX_MERGES, LongAgent
 from tests.factories import fact_document, make_resources, make_tokenizer
 from tests.unit.strategies.resume_claims import JournaledRuns
 
@@ -112,7 +112,7 @@ async def test_one_round_costs_a_call_per_member_and_two_of_the_leader() -> None
     answer = await run(model.script, model=model)
     n = answer.coverage.chunks
     assert kinds(model) == ["start", *["member"] * n, "decide"]
-    assert model.most_running > 1, "members are asked side by side"
+    assert model.max_running > 1, "members are asked side by side"
     assert (answer.text, answer.coverage.share) == ("Odalys Brand", 1.0)
     [evidence] = answer.evidence
     assert evidence.span is not None
@@ -199,7 +199,7 @@ async def test_merges_are_capped_and_take_the_lowest_numbers_first() -> None:
     model = ScriptedModel(changed(script, lambda call: kind_of(call) == "merge", refusing))
     await run(model.script, document, model=model)
     merges = [call for call in model.calls if kind_of(call) == "merge"]
-    assert len(merges) == MOST_MERGES
+    assert len(merges) == MAX_MERGES
     firsts = [call.chunk_index for call in merges]
     assert firsts == sorted(firsts)  # type: ignore[type-var]
     assert possible(model.calls[-1]) == ["NEW_STATE", "ANSWER"]

@@ -78,7 +78,7 @@ async def test_the_plan_is_exact_and_all_calls_may_run_at_once() -> None:
     assert planned.calls == planned.chunks == len(model.calls)
     assert planned.prompt_tokens == sum(len(call.prompt.token_ids) for call in model.calls)
     assert planned.depth == 1
-    assert model.most_running > 1
+    assert model.max_running > 1
 
 
 @pytest.mark.parametrize(

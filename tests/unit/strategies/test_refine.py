@@ -81,7 +81,7 @@ async def test_the_plan_is_exact_one_call_per_chunk_each_after_the_other() -> No
     planned = plan(DOCUMENT, refining(), on(model))
     await run(keeper, model=model)
     assert planned.calls == planned.depth == planned.chunks == len(model.calls)
-    assert model.most_running == 1
+    assert model.max_running == 1
     assert sum(len(call.prompt.token_ids) for call in model.calls) <= planned.prompt_tokens
 
 
