@@ -12,7 +12,7 @@ from pipeline.run.events import Finished, Planned
 from pipeline.run.plan import Plan
 from pipeline.run.request import Request
 from pipeline.run.strategy import Resources
-from pipeline.strategies import check_step, find_strategy
+from pipeline.strategies import check_options, check_step, find_strategy
 
 
 def plan(document: Document, request: Request, resources: Resources) -> Plan:
@@ -47,6 +47,7 @@ def _first(group: BaseExceptionGroup[LongfoldError | RunPaused]) -> LongfoldErro
 
 
 def _check(document: Document, request: Request) -> None:
+    check_options(request.strategy, request.options)
     if not document.text.strip():
         raise EmptyDocument
     if not request.question.strip():

@@ -27,7 +27,7 @@ from pipeline.mapreduce.read import MAX_ADDED_TOKENS, Reading
 from pipeline.mapreduce.reduce import reduce_findings
 from pipeline.mapreduce.second_hop import follow_clue
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import CHUNK_OPTIONS, Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 
@@ -37,6 +37,15 @@ class MapReduce:
 
     name = "mapreduce"
     steps = ("collapse", "reduce")
+    options = (
+        *CHUNK_OPTIONS,
+        "use_gate",
+        "use_support_check",
+        "settle_conflicts",
+        "copy_quotes",
+        "best_first",
+        "use_rationale",
+    )
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)

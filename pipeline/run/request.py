@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,20 @@ class Request:
     limits: Limits = field(default_factory=Limits)
 
     @property
+    def options(self) -> list[str]:
+        """Names of the options that were asked for: of the fields below `strategy`, those that are not as usual."""
+        return [option.name for option in _OPTIONS if getattr(self, option.name) != option.default]
+
+    @property
     def letters(self) -> list[str]:
         """One per option, from A on; empty without options."""
         return [chr(ord("A") + index) for index in range(len(self.choices))]
+
+
+_OPTIONS = [
+    option for option in fields(Request) if option.name not in {"question", "task", "choices", "strategy", "limits"}
+]
+CHUNK_OPTIONS = ("chunk_tokens", "gather_tokens")
+"""Of the strategies that cut the document into chunks of a size that can be chosen."""
+OPTIONS = tuple(option.name for option in _OPTIONS)
+"""Of all strategies; which of them obeys which, `Strategy.options` says."""

@@ -42,6 +42,11 @@ class Strategy(Protocol):
         """Names of the steps that a run comes to, of which it may be paused before each."""
         ...
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options of a `Request` that a run obeys; another one is refused."""
+        ...
+
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         """Pure: no call is made."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pipeline.errors import UnknownName
 from pipeline.mapreduce.strategy import MapReduce
 from pipeline.run.strategy import Strategy
@@ -44,6 +46,14 @@ def check_step(strategy: str, name: str) -> None:
     if name and name not in steps:
         known = f"its steps are {', '.join(steps)}" if steps else "name the strategy that it would choose"
         raise UnknownName(f"The strategy {strategy} has no step {name!r}; {known}.")
+
+
+def check_options(strategy: str, names: Iterable[str]) -> None:
+    """Raises UnknownName for an option that the strategy would not obey."""
+    known = find_strategy(strategy).options
+    if unknown := next((name for name in names if name not in known), None):
+        has = f"its options are {', '.join(known)}" if known else "it has none"
+        raise UnknownName(f"The strategy {strategy} has no option {unknown}; {has}.")
 
 
 def find_strategy(name: str) -> Strategy:

@@ -22,6 +22,8 @@ class Auto:
     name = "auto"
     steps = ()
     """Those of the strategy that it chooses, which the plan names."""
+    options = MapReduce.options
+    """They count where it chooses a strategy that has them."""
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         strategy, reason = _choose(document, request, resources)

@@ -43,6 +43,7 @@ class Direct:
 
     name = "direct"
     steps = ("answer",)
+    options = ()
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         """Raises DocumentTooLong, which says how many tokens over."""

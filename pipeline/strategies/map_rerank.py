@@ -22,7 +22,7 @@ from pipeline.llm.schema import answer_schema, number_list, object_schema, parse
 from pipeline.mapreduce.map import MAX_QUOTES, evidence_of
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import CHUNK_OPTIONS, Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.strategies.shared.map_every_chunk import map_every_chunk
@@ -50,6 +50,7 @@ class MapRerank:
 
     name = "map_rerank"
     steps = ("best",)
+    options = (*CHUNK_OPTIONS, "best_first")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pipeline.chunks.split import Chunk, split_document
 from pipeline.documents.document import Document
-from pipeline.errors import CallerError, CollapseStalled
+from pipeline.errors import CollapseStalled
 from pipeline.findings.answer import NOTHING, Answer, Conclusion
 from pipeline.findings.evidence import locate_quote
 from pipeline.findings.finding import Evidence
@@ -70,6 +70,7 @@ class Reference:
 
     name = "reference"
     steps = ("collapse", "reduce")
+    options = ("use_structure", "use_scores")
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)
@@ -115,8 +116,6 @@ def read_heading(text: str, heading: str) -> str:
 
 
 def _begin(document: Document, request: Request, resources: Resources) -> Run:
-    if request.gather_tokens:
-        raise CallerError("The strategy reference is the published schedule; it takes no --gather.")
     run = begin_run(document, request, resources)
     run.read_as(split_document(document, run.tokenizer, _room_tokens(Stage.MAP, run)))
     return run

@@ -21,7 +21,7 @@ from pipeline.llm.schema import CONFIDENCE, FLAG, answer_schema, number_list, ob
 from pipeline.mapreduce.map import MAX_QUOTES, evidence_of
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import CHUNK_OPTIONS, Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.tasks import Task
@@ -49,6 +49,7 @@ class Refine:
 
     name = "refine"
     steps = ("refine", "answer")
+    options = CHUNK_OPTIONS
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)

@@ -55,6 +55,7 @@ class Truncate:
     def __init__(self, name: str, keep: Keep) -> None:
         self.name = name
         self.steps = ("answer",)
+        self.options = ()
         self._keep = keep
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:

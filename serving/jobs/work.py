@@ -19,7 +19,7 @@ from pipeline.llm.model import LIMIT_REACHED, Call, CallFailed, Sampling
 from pipeline.run.answer_json import answer_record
 from pipeline.run.events import Event, Written
 from pipeline.run.meter import Meter
-from pipeline.run.request import Limits, Request
+from pipeline.run.request import OPTIONS, Limits, Request
 from serving.jobs.job import Job, JobRequest
 from serving.jobs.steps import step_options
 from serving.jobs.usage import stage_records
@@ -29,7 +29,6 @@ from serving.storage.document_ref import DocumentRef
 Emit = Callable[[Event], None]
 Result = Mapping[str, Any]
 
-_OPTIONS = frozenset(field.name for field in fields(Request)) - {"question", "task", "choices", "strategy", "limits"}
 _SAMPLING = frozenset(field.name for field in fields(Sampling)) - {"choices"}
 
 
@@ -78,9 +77,9 @@ async def run_chat(job: Job, session: Session, emit: Emit, *, owner: str) -> Res
 
 def pipeline_request(asked: JobRequest) -> Request:
     """The run that a job asks for. Raises CallerError for an option that there is not."""
-    unknown = sorted(set(asked.options) - _OPTIONS)
+    unknown = sorted(set(asked.options) - {*OPTIONS})
     if unknown:
-        raise CallerError(f"There is no option {unknown[0]!r}; the options are {', '.join(sorted(_OPTIONS))}.")
+        raise CallerError(f"There is no option {unknown[0]!r}; the options are {', '.join(sorted(OPTIONS))}.")
     return Request(
         question=asked.question,
         task=asked.task,

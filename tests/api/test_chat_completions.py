@@ -32,6 +32,7 @@ async def test_models_are_the_strategies_auto_and_the_served_model(service: Serv
     assert len(names) == len(set(names))
     found: Any = await client.models.retrieve("mapreduce:model")
     assert "reduce" in found.longfold["steps"], "what a run may be paused before"
+    assert "use_gate" in found.longfold["options"], "what it obeys"
     assert (found.id, found.owned_by, found.object) == ("mapreduce:model", "longfold", "model")
     with pytest.raises(openai.NotFoundError, match="mapreduce"):
         await client.models.retrieve("gpt-4")

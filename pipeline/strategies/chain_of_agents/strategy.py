@@ -27,7 +27,7 @@ from pipeline.llm.prompt import PromptTemplate, chat_prompt
 from pipeline.llm.schema import TEXT, object_schema, parse_fields, whole_number
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import CHUNK_OPTIONS, Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.strategies.chain_of_agents.workers import (
@@ -57,6 +57,7 @@ class ChainOfAgents:
     orders: tuple[Order, ...] = ("ltr",)
     selector: Literal["vote", "judge"] = "vote"
     steps = ("worker", "manager", "select")
+    options = CHUNK_OPTIONS
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         keeper = _begin(document, request, resources)

@@ -21,7 +21,7 @@ from pipeline.llm.model import CallFailed, Stage
 from pipeline.llm.prompt import PromptTemplate
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import CHUNK_OPTIONS, Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.strategies.lc_boost.actions import (
@@ -48,6 +48,7 @@ class LCBoost:
 
     name = "lc_boost"
     steps = ("look", "answer")
+    options = CHUNK_OPTIONS
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         keeper = _begin(document, request, resources)

@@ -18,7 +18,7 @@ from pipeline.findings.finding import Finding
 from pipeline.llm.model import CallFailed, Stage
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import CHUNK_OPTIONS, Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.strategies.longagent.leader import (
@@ -56,6 +56,7 @@ class LongAgent:
 
     name = "longagent"
     steps = ("members", "leader")
+    options = CHUNK_OPTIONS
 
     def plan(self, document: Document, request: Request, resources: Resources) -> Plan:
         run = _begin(document, request, resources)

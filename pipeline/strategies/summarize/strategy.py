@@ -22,7 +22,7 @@ from pipeline.llm.schema import parse_fields
 from pipeline.mapreduce.map import map_call, read_finding
 from pipeline.run.events import StageStarted
 from pipeline.run.plan import Plan
-from pipeline.run.request import Request
+from pipeline.run.request import CHUNK_OPTIONS, Request
 from pipeline.run.run import Run, begin_run
 from pipeline.run.strategy import Resources
 from pipeline.strategies.direct import GRAPH as DIRECT_GRAPH
@@ -79,6 +79,7 @@ class Summarize:
     """Map, collapse while too long, reduce."""
 
     steps = ("collapse", "reduce", "answer")
+    options = (*CHUNK_OPTIONS, "copy_quotes", "use_rationale")
     """The last for a document of one chunk."""
 
     def __init__(self, schedule: Schedule = OURS) -> None:

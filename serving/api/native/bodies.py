@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.config import JsonDict
 
+from pipeline import strategies
 from pipeline.chunks.split import SMALLEST_CHUNK_TOKENS
 from pipeline.errors import UnknownName
 from pipeline.strategies import STRATEGIES, check_step, find_strategy
@@ -194,6 +195,15 @@ def check_names(strategy: str, task: str) -> None:
             find(name)
         except UnknownName as error:
             raise from_longfold(error, param) from error
+
+
+def check_options(strategy: str, options: JobOptions, param: str) -> None:
+    """Raise ApiError 404 for an option that the strategy would not obey; it lists those that it has."""
+    for name in options.model_dump(exclude_unset=True, exclude_none=True):
+        try:
+            strategies.check_options(strategy, [name])
+        except UnknownName as error:
+            raise from_longfold(error, f"{param}.{name}") from error
 
 
 def job_request(body: JobBody, documents: tuple[DocumentRef, ...]) -> JobRequest:

@@ -19,7 +19,7 @@ from serving.api.errors import ApiError
 from serving.api.gateway import CurrentGateway, Gateway, Principal
 from serving.api.ids import bare_id, no_such_job
 from serving.api.native import submit
-from serving.api.native.bodies import JobBody, ResumeBody, check_names, check_pause, job_request
+from serving.api.native.bodies import JobBody, ResumeBody, check_names, check_options, check_pause, job_request
 from serving.api.native.objects import JobCheckpoint, JobDeleted, JobList, JobObject, job_object, job_path
 from serving.api.stream.sse import EVENT_SCHEMA, EventStream, frame
 from serving.flowchart import draw_flowchart
@@ -64,6 +64,7 @@ async def submit_job(
     """Accept a job. It is kept from here on, whatever dies. With an `Idempotency-Key`, once."""
     gateway.check_running()
     check_names(body.strategy, body.task_name)
+    check_options(body.strategy, body.options, "options")
     check_pause(body.strategy, body.pause_before)
     principal.check_model(body.strategy)
     documents = await submit.find_documents(gateway, principal, body.file_ids)
@@ -86,6 +87,7 @@ async def estimate_job(body: JobBody, gateway: CurrentGateway, principal: JobUse
     `queue` is what it would wait for before that: jobs queued before it, jobs running, and seconds, at least.
     """
     check_names(body.strategy, body.task_name)
+    check_options(body.strategy, body.options, "options")
     check_pause(body.strategy, body.pause_before)
     documents = await submit.find_documents(gateway, principal, body.file_ids)
     async with _estimating:

@@ -80,7 +80,12 @@ def _record(name: str, model: OpenModel) -> dict[str, Any]:
     if name == profile.name:
         return record | {"max_model_len": profile.context_tokens, "longfold": {"kind": "pass_through"}}
     return record | {
-        "longfold": {"kind": "strategy", "served_model": profile.name, "steps": list(STRATEGIES[name].steps)}
+        "longfold": {
+            "kind": "strategy",
+            "served_model": profile.name,
+            "steps": STRATEGIES[name].steps,
+            "options": STRATEGIES[name].options,
+        }
     }
 
 

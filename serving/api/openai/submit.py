@@ -12,6 +12,7 @@ from pipeline.tasks import TASKS
 from pipeline.text import duration
 from serving.api.errors import ApiError
 from serving.api.gateway import Gateway, Principal
+from serving.api.native.bodies import check_options
 from serving.api.native.submit import (
     Repetition,
     Wait,
@@ -161,6 +162,7 @@ class Admission:
                 "unsupported_parameter",
                 parsed.format_param,
             )
+        check_options(choice.strategy, extension.options, "longfold.options")
         question = "\n\n".join(filter(None, (found.instructions, found.question)))
         request = JobRequest(
             question=question,

@@ -12,12 +12,12 @@ from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.documents.document import Document
-from pipeline.errors import CallerError, DocumentTooLong, EmptyDocument, InternalError
+from pipeline.errors import DocumentTooLong, EmptyDocument, InternalError, UnknownName
 from pipeline.findings.answer import Answer
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.events import CallEnded, Event, Finished, Planned, StageStarted
-from pipeline.run.request import Request
+from pipeline.run.request import OPTIONS, Request
 from pipeline.run.state import RunState
 from pipeline.run.strategy import Resources
 from pipeline.strategies import STRATEGIES
@@ -146,14 +146,41 @@ async def test_half_a_character_from_a_model_is_no_fault(strategy: str) -> None:
     assert "\ud83d" not in answer.text
 
 
+UNUSUAL = {
+    "chunk_tokens": 700,
+    "gather_tokens": 60,
+    "use_gate": False,
+    "use_support_check": False,
+    "settle_conflicts": False,
+    "copy_quotes": True,
+    "best_first": False,
+    "use_rationale": True,
+    "use_structure": False,
+    "use_scores": False,
+}
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_gathering_context_fits_the_plan_or_is_refused(strategy: str) -> None:
+async def test_an_option_that_a_strategy_does_not_have_is_refused_before_any_call(strategy: str) -> None:
+    assert set(UNUSUAL) == set(OPTIONS)
+    known = STRATEGIES[strategy].options
+    assert set(known) <= set(OPTIONS)
+    for name, value in UNUSUAL.items():
+        model, resources = on(seeded_script(8))
+        unusual = replace(request(strategy), **{name: value})
+        assert unusual.options == [name]
+        if name in known:
+            await ask(document(strategy), unusual, resources)
+            continue
+        with pytest.raises(UnknownName, match=f"The strategy {strategy} has no option {name}"):
+            await ask(document(strategy), unusual, resources)
+        assert model.calls == []
+
+
+@pytest.mark.parametrize("strategy", [name for name, one in STRATEGIES.items() if "gather_tokens" in one.options])
+async def test_gathering_context_fits_the_plan(strategy: str) -> None:
     wish = replace(request(strategy), gather_tokens=60)
     model, resources = on(seeded_script(8))
-    if strategy == "reference":
-        with pytest.raises(CallerError, match="no --gather"):
-            await ask(LONG, wish, resources)
-        return
     answer = await ask(document(strategy), wish, resources)
     assert len(model.calls) <= plan(document(strategy), wish, resources).calls
     assert all(call.cost_tokens() <= CONTEXT_TOKENS for call in model.calls)
