@@ -1,17 +1,19 @@
-"""Text as words to compare by: lower case, digits without their group separators, wide characters in pairs.
+"""Text as words to compare by: lower case, digits without their group separators, unspaced scripts in pairs.
 
 And a duration in words.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
+import regex  # type: ignore[import-untyped]
+
 _ARTICLES = frozenset({"a", "an", "the"})
-_WORD = re.compile(r"[^\W_]+")
-_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
-_GROUPED = re.compile(r"(?<=\d)[,\u202f\u00a0'](?=\d{3}(?!\d))")
+_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
+"""With its combining marks, without which Hindi falls into consonants."""
+_UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc]")
+_GROUPED = regex.compile(r"(?<=\d)[,\u202f\u00a0'](?=\d{3}(?!\d))")
 
 
 def words_of(text: str) -> list[str]:
@@ -19,7 +21,7 @@ def words_of(text: str) -> list[str]:
     even = _GROUPED.sub("", unicodedata.normalize("NFKC", text).casefold())
     words: list[str] = []
     for word in _WORD.findall(even):
-        if _WIDE.match(word) and len(word) > 1:
+        if _UNSPACED.match(word) and len(word) > 1:
             words.extend(word[i : i + 2] for i in range(len(word) - 1))
         else:
             words.append(word)

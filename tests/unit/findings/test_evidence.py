@@ -92,3 +92,7 @@ def test_numbers_are_compared_without_their_separators() -> None:
     assert words_of("63,020 marks") == words_of("63020 Marks") == ["63020", "marks"]
     assert words_of("versions 3.6, 3.7") == ["versions", "3", "6", "3", "7"]
     assert words_of("灯塔看守") == ["灯塔", "塔看", "看守"]
+    assert words_of("हिन्दी भाषा") == ["हिन्दी", "भाषा"], "with their vowel signs"
+    assert words_of("العَرَبِيَّة") == ["العَرَبِيَّة"]
+    assert words_of("ไทย") == ["ไท", "ทย"]
+    assert words_of("snake_case naïve") == ["snake", "case", "naïve"]
