@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from benchmarks.harness.suite import Bench
-from pipeline.ask import ask
 from pipeline.documents.document import Document, Span
 from pipeline.errors import LongfoldError
 from pipeline.findings.answer import Answer
 from pipeline.findings.finding import Evidence, Finding
+from pipeline.front_door import ask
 from pipeline.llm.model import Usage
 from pipeline.run.request import Request
 from pipeline.run.state import RunState

@@ -31,10 +31,10 @@ from benchmarks.harness.results import Row, read_results, scored
 from benchmarks.harness.suite import Bench, Options, Suite
 from benchmarks.report.scale import TAIL_SHARE, draw_scale, report_scale
 from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
-from pipeline.ask import ask
 from pipeline.chunks.split import encode_sentences, split_document
 from pipeline.documents.document import Document
 from pipeline.errors import CallerError
+from pipeline.front_door import ask
 from pipeline.llm.complete import at_once
 from pipeline.llm.model import Dispatcher
 from pipeline.llm.scripted import seeded_script

@@ -15,9 +15,9 @@ from benchmarks.harness.statistics import spread
 from benchmarks.harness.suite import Bench, Options, Suite, task_name
 from benchmarks.report.charts import BarPanel, draw_bars, median_bar
 from benchmarks.systems.model import Served
-from pipeline.ask import ask
 from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
+from pipeline.front_door import ask
 from pipeline.run.events import Event, Provisional
 from pipeline.run.request import Request
 

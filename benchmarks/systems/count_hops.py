@@ -3,7 +3,7 @@
     python -m benchmarks.systems.count_hops
 
 A hop is an entry of a function of the product in another file than the entry before it. What is followed is a question
-through `pipeline.ask.ask`, with a journal and a model that costs nothing: on one chunk with three calls (gate, map,
+through `pipeline.ask`, with a journal and a model that costs nothing: on one chunk with three calls (gate, map,
 support check), and on longer documents for what each further chunk costs that is gated and not kept.
 """
 
@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 
 import pipeline
 from benchmarks.systems.byte_tokenizer import byte_tokenizer
-from pipeline.ask import ask
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
 from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.front_door import ask
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.model import Call, Completion, Usage
 from pipeline.run.request import Request

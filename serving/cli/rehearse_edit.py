@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from pipeline.ask import ask
 from pipeline.dispatch.journal import JournaledDispatcher
 from pipeline.documents.document import Document
 from pipeline.errors import WrongState
+from pipeline.front_door import ask
 from pipeline.llm.model import Call, CallFailed, Outcome
 from pipeline.run.checkpoints import Checkpoint, History, RunPaused, StepOptions
 from serving.jobs.job import Job

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.ask import ask
 from pipeline.chunks.split import split_document
 from pipeline.documents.document import Document
 from pipeline.documents.sample import bundled_document
 from pipeline.findings.answer import Answer
 from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.front_door import ask
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.model import Completion, Stage
 from pipeline.llm.tokenizer import Tokenizer

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ask import ask
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
 from pipeline.documents.sample import bundled_document
 from pipeline.findings.answer import Answer
 from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.front_door import ask
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.model import Call, Dispatcher, Outcome, Stage
 from pipeline.llm.tokenizer import Tokenizer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.ask import ask
 from pipeline.documents.document import Document
 from pipeline.documents.sample import bundled_document
 from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.front_door import ask
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.events import Event, Finished, Planned

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ask import ask
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from pipeline.documents.sample import bundled_document
 from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.front_door import ask
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.request import Request

@@ -10,11 +10,11 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.ask import ask
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.findings.answer import Answer
+from pipeline.front_door import ask
 from pipeline.llm.model import Dispatcher
 from pipeline.run.request import Request
 from serving.cluster import ray_cluster

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.ask import ask, plan
 from pipeline.chunks.context import context_tokens, find_headings, gather_context
 from pipeline.chunks.split import Chunk, split_document
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.documents.document import Document
+from pipeline.front_door import ask, plan
 from pipeline.llm.model import Stage
 from pipeline.llm.scripted import ScriptedModel
 from pipeline.run.request import Request

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ask import plan
 from pipeline.errors import InternalError
+from pipeline.front_door import plan
 from pipeline.llm.scripted import seeded_script
 from pipeline.run.request import Request
 from pipeline.strategies import STRATEGIES

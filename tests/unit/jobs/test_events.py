@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline.ask import ask
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.findings.finding import Evidence
+from pipeline.front_door import ask
 from pipeline.llm.model import CallFailed, Stage, Usage
 from pipeline.llm.scripted import ScriptedModel
 from pipeline.run.events import CallEnded, Event, Planned, Split

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from pipeline.ask import ask
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
 from pipeline.findings.confidence import Calibration
+from pipeline.front_door import ask
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel
 from pipeline.run.request import Request

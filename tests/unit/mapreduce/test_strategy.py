@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.errors import CallerError, ContextTooSmall, EmptyDocument, InternalError, QuestionTooLong
 from pipeline.findings.answer import Answer
 from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.front_door import ask, plan
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.events import CallEnded, ChunkMapped, Event, Finished, Planned, Provisional

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.ask import ask
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
 from pipeline.errors import StateInvalid, TooManySteps, UnknownName
 from pipeline.findings.answer import Answer
 from pipeline.findings.finding import Findings
+from pipeline.front_door import ask
 from pipeline.llm.model import Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.checkpoints import Checkpoint, History, RunPaused, StepOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.ask import ask
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.documents.document import Span
+from pipeline.front_door import ask
 from pipeline.llm.model import LIMIT_REACHED, CallFailed, Stage, Usage
 from pipeline.llm.scripted import ScriptedModel, seeded_script
 from pipeline.run.events import CallEnded, ChunkGated, ChunkMapped, Event, Planned, Split, StageStarted

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ask import ask
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
+from pipeline.front_door import ask
 from pipeline.llm.model import Call
 from pipeline.llm.scripted import Reply, Script, ScriptedModel
 from pipeline.run.request import Request

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.documents.document import Document
 from pipeline.errors import ContextTooSmall, InternalError
 from pipeline.findings.answer import Answer
+from pipeline.front_door import ask, plan
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.events import CallEnded, ChunkMapped, Event, StageStarted, Warned

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.dispatch.retry import RetryPolicy
 from pipeline.documents.document import Document
 from pipeline.errors import DocumentTooLong, EmptyDocument, InternalError, UnknownName
 from pipeline.findings.answer import Answer
+from pipeline.front_door import ask, plan
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.events import CallEnded, Event, Finished, Planned, StageStarted

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.errors import InternalError
 from pipeline.findings.answer import Answer
 from pipeline.findings.finding import Finding
+from pipeline.front_door import ask, plan
 from pipeline.llm.model import Call
 from pipeline.llm.scripted import Reply, Script, ScriptedModel
 from pipeline.run.events import ChunkMapped, Event

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.documents.document import Document
 from pipeline.errors import ContextTooSmall, DocumentTooLong, InternalError
 from pipeline.findings.answer import Answer
 from pipeline.findings.finding import Alignment
+from pipeline.front_door import ask, plan
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.events import CallEnded, Event, StageStarted

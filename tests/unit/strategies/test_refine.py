@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ask import ask, plan
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Span
 from pipeline.errors import InternalError
 from pipeline.findings.answer import Answer
 from pipeline.findings.finding import Alignment, Evidence, Finding
+from pipeline.front_door import ask, plan
 from pipeline.llm.model import Call, Stage
 from pipeline.llm.scripted import Reply, Script, ScriptedModel, seeded_script
 from pipeline.run.events import ChunkMapped, Event, Provisional

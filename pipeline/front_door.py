@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from pipeline.documents.document import Document
@@ -38,6 +39,11 @@ async def ask(document: Document, request: Request, resources: Resources) -> Ans
         raise _first(group) from group
     resources.emit(Finished(answer=answer))
     return answer
+
+
+def ask_sync(document: Document, request: Request, resources: Resources) -> Answer:
+    """`ask`, where no event loop runs."""
+    return asyncio.run(ask(document, request, resources))
 
 
 def _first(group: BaseExceptionGroup[LongfoldError | RunPaused]) -> LongfoldError | RunPaused:
