@@ -21,7 +21,7 @@ def words_of(text: str) -> list[str]:
     even = _GROUPED.sub("", unicodedata.normalize("NFKC", text).casefold())
     words: list[str] = []
     for word in _WORD.findall(even):
-        if _UNSPACED.match(word) and len(word) > 1:
+        if not word.isascii() and _UNSPACED.match(word) and len(word) > 1:
             words.extend(word[i : i + 2] for i in range(len(word) - 1))
         else:
             words.append(word)

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from pipeline.dispatch.admission import AdmissionQueue
@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS run_calls (key TEXT NOT NULL, run_id TEXT NOT NULL,
 CREATE INDEX IF NOT EXISTS run_calls_by_run ON run_calls (run_id);
 CREATE INDEX IF NOT EXISTS calls_by_age ON calls (completed_s);
 """
+_USAGE = tuple(field.name for field in fields(Usage))
 _Statement = tuple[str, tuple[object, ...]]
 
 
@@ -129,7 +130,16 @@ class Journal:
 
     def keep(self, key: str, completion: Completion, run_id: str = "") -> None:
         """Keep what the run `run_id` paid for."""
-        record = json.dumps(asdict(completion) | {"run_id": run_id})
+        record = json.dumps(
+            {
+                "text": completion.text,
+                "finish_reason": completion.finish_reason,
+                "usage": {name: getattr(completion.usage, name) for name in _USAGE},
+                "choice_logprobs": completion.choice_logprobs,
+                "seconds": completion.seconds,
+                "run_id": run_id,
+            }
+        )
         self._unwritten[key] = record
         self._write(
             "INSERT OR IGNORE INTO calls VALUES (?, ?, ?)",

@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
+import psutil
+
 from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from pipeline.llm.complete import at_once
 from pipeline.llm.model import CallFailed, Completion, Outcome, Stage
@@ -93,6 +95,27 @@ async def test_a_killed_replica_costs_time_but_no_answer_and_only_its_calls_are_
     assert repeated <= {number for number, pid, _ in begun if pid == victim}
     assert len(repeated) <= 16, "at most what was in flight there"
     assert victim not in await rig.pids()
+
+
+async def test_a_task_that_is_killed_for_its_memory_loses_no_answer(rig: Rig) -> None:
+    """As the kernel and Ray's memory monitor do it: SIGKILL of the task's process; its replica lives on."""
+    dispatcher = rig.dispatcher(16)
+    ended = itertools.count(1)
+
+    async def complete(number: int) -> str:
+        outcome = await dispatcher.complete(make_call(number))
+        if next(ended) == 20:
+            for process in psutil.Process().children(recursive=True):
+                if "run_calls" in process.name() or "run_calls" in " ".join(process.cmdline()):
+                    process.kill()
+                    killed.append(process.pid)
+        return text(outcome)
+
+    killed: list[int] = []
+    replicas = await rig.pids()
+    assert await at_once(map(complete, range(80))) == [str(n) for n in range(80)]
+    assert killed
+    assert sorted(await rig.pids()) == sorted(replicas)
 
 
 async def test_both_replicas_lost_at_once_are_waited_for(rig: Rig) -> None:
