@@ -1,4 +1,4 @@
-"""Adds up what an engine reports after every step; the time of the last report is its pulse."""
+"""Adds up what an engine reports after every step; the time of the last report says that it lives."""
 
 from __future__ import annotations
 

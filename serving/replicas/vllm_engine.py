@@ -223,7 +223,7 @@ def _engine_args(settings: VllmSettings) -> dict[str, Any]:
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         "seed": 0,
         "load_format": settings.load_format,
-        "disable_log_stats": False,  # the stat logger is our pulse
+        "disable_log_stats": False,  # the stat logger says that it lives
     }
     if settings.on_gpu:
         return {
@@ -295,7 +295,7 @@ def _stat_logger(meter: EngineMeter) -> Any:
     """A factory of vLLM stat loggers that feed `meter`."""
     from vllm.v1.metrics.loggers import StatLoggerBase as Base
 
-    class HealthProbe(Base):  # type: ignore[misc]
+    class StepLogger(Base):  # type: ignore[misc]
         def __init__(self, vllm_config: Any, engine_index: int = 0) -> None: ...
 
         def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
@@ -303,7 +303,7 @@ def _stat_logger(meter: EngineMeter) -> Any:
 
         def log_engine_initialized(self) -> None: ...
 
-    return HealthProbe
+    return StepLogger
 
 
 def _translate(error: Exception, *, doing: str) -> LongfoldError:

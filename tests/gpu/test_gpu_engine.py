@@ -35,7 +35,11 @@ async def test_a_whole_document_is_read_on_every_gpu() -> None:
             resources = Resources(
                 tokenizer=Tokenizer.from_directory(path),
                 budget=TokenBudget(8192),
-                dispatcher=RayTaskDispatcher(running.replica_address, replicas=running.replicas),
+                dispatcher=RayTaskDispatcher(
+                    running.replica_address,
+                    replicas=running.replicas,
+                    calls_per_replica=running.calls_per_replica,
+                ),
                 chunk_tokens=1500,
                 gate=GateSettings(enabled=True),
                 calibration=Calibration(keep_probability=0.0),
