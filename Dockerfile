@@ -29,5 +29,11 @@ FROM base AS cpu
 RUN DEV=0 DEVICE=cpu deploy/setup.sh
 
 FROM base AS gpu
+# Triton compiles its driver and kernels at the first start.
+USER root
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
+USER longfold
 RUN DEV=0 DEVICE=gpu deploy/setup.sh
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility

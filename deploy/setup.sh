@@ -57,7 +57,7 @@ python=$(find_python)
 device=$(find_device)
 case $device in
   cpu) requirements=deploy/cpu-requirements.lock disk_gb=6 ;;
-  gpu) requirements=deploy/gpu-requirements.txt disk_gb=16 ;;
+  gpu) requirements=deploy/gpu-requirements.lock disk_gb=16 ;;
   *) die "DEVICE is cpu or gpu, not $device" ;;
 esac
 development=deploy/dev-requirements.lock
@@ -77,10 +77,10 @@ echo "$device incomplete" >"$stamp"
 if [ "$device" = cpu ]; then
   step "installing torch for the CPU" install_torch_cpu
   step "installing $(grep -c == "$requirements") packages (a minute or two)" pip_install --no-deps -r "$requirements"
-  step "installing longfold" pip_install --no-deps --no-build-isolation -e .
 else
-  step "installing vLLM for the GPU and all it needs (several minutes)" pip_install -r "$requirements" -e .
+  step "installing $(grep -c == "$requirements") packages for the GPU (several minutes)" pip_install --no-deps --require-hashes -r "$requirements"
 fi
+step "installing longfold" pip_install --no-deps --no-build-isolation -e .
 if [ -n "$development" ]; then
   step "installing $(grep -c == "$development") packages for tests, lint and types" pip_install --no-deps -r "$development"
 fi

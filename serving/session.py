@@ -20,6 +20,7 @@ from pipeline import front_door
 from pipeline.dispatch.admission import AdmissionQueue
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
+from pipeline.errors import OutOfMemory, ReplicaUnavailable
 from pipeline.findings.answer import Answer
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.model import Call, Dispatcher, Outcome
@@ -210,7 +211,11 @@ def _reach_cluster(settings: Settings, profile: ModelProfile, report: Report) ->
 
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
         placement = place_model(settings, profile)
-        running = cluster.start(placement, folder=Path(folder), report=report, auth=settings.ray_auth)
+        try:
+            running = cluster.start(placement, folder=Path(folder), report=report, auth=settings.ray_auth)
+        except (OutOfMemory, ReplicaUnavailable) as error:
+            kept = cluster.keep_logs(Path(folder), settings.cache_dir / "failed-start")
+            raise type(error)(f"{error} The logs are kept in {kept}.") from error
         try:
             yield running
         finally:

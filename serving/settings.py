@@ -63,6 +63,12 @@ class Settings(BaseSettings):
     dtype: Literal["bfloat16", "float16", "float32"] | None = None
     """Number format that the model is served in; none: the one that this machine's hardware computes."""
 
+    device: Literal["cpu", "gpu"] | None = None
+    """Where models run; none: on the GPUs that are visible, else on the processor."""
+
+    gpu_memory_share: float | None = Field(default=None, gt=0, le=1)
+    """Share of each GPU's memory that a replica takes; none: 0.9, or what is free where other programs use it."""
+
     kv_cache_gib: float | None = Field(default=None, gt=0)
     """GiB of memory for the KV cache of each replica; none: what is free."""
 

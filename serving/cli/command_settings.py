@@ -6,6 +6,7 @@ import logging
 import sys
 from typing import Any
 
+from serving.machine import hide_gpus
 from serving.settings import Settings, load_settings
 
 
@@ -15,5 +16,7 @@ def command_settings(**options: Any) -> Settings:
     logging.basicConfig(
         level=settings.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
     )
+    if settings.device == "cpu":
+        hide_gpus()
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to debug
     return settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import shutil
@@ -63,10 +64,11 @@ def machine_checks(cache_dir: Path, dtype: DtypeName | None) -> Iterator[CheckRe
     yield _features_check()
     yield _memory_check(machine.free_memory_bytes())
     yield _disk_check(cache_dir)
-    gpus = machine.gpus()
-    names = ", ".join(f"{gpu.name} ({gpu.memory_bytes / GIB:.0f} GiB)" for gpu in gpus)
-    yield ok("GPU", names or "none: models run on the processor")
-    yield ok("number format", str(choose_dtype(dtype, devices=gpus)))
+    yield _gpu_check(machine.gpus(), devices := machine.devices())
+    if devices:
+        yield _compiler_check()
+        yield _caches_check(cache_dir)
+    yield ok("number format", str(choose_dtype(dtype, devices=devices)))
 
 
 def installation_checks() -> Iterator[CheckResult]:
@@ -119,6 +121,38 @@ def _python_check() -> CheckResult:
     return warn("Python", detail, "use Python 3.11, with which Longfold is tested")
 
 
+def _gpu_check(shown: Sequence[machine.Gpu], devices: Sequence[machine.Gpu]) -> CheckResult:
+    if devices:
+        names = ", ".join(
+            f"{gpu.name} ({gpu.memory_bytes / GIB:.0f} GiB, {gpu.free_bytes / GIB:.0f} free, "
+            f"compute capability {gpu.compute_capability})"
+            for gpu in devices
+        )
+        hidden = f"; {len(shown) - len(devices)} more are hidden" if len(shown) > len(devices) else ""
+        return ok("GPU", names + hidden)
+    if not shown:
+        return ok("GPU", "none: models run on the processor")
+    detail = f"{machine.no_device_reason()}: models run on the processor"
+    if machine.engine_build() == "cpu":
+        return warn("GPU", detail, "run `DEVICE=gpu make install`, or set LONGFOLD_DEVICE=cpu if it is meant so")
+    return warn("GPU", detail, "unset CUDA_VISIBLE_DEVICES, or set LONGFOLD_DEVICE=cpu if it is meant so")
+
+
+def _compiler_check() -> CheckResult:
+    """Triton compiles its driver and kernels when an engine first starts on a GPU."""
+    if path := machine.compiler_path():
+        return ok("compiler", path)
+    return bad("compiler", "none, and the engine compiles kernels", "install gcc (on Debian: gcc libc6-dev), or set CC")
+
+
+def _caches_check(cache_dir: Path) -> CheckResult:
+    folder = cache_dir / "engine"
+    existing = next(path for path in [folder, *folder.absolute().parents] if path.exists())
+    if os.access(existing, os.W_OK | os.X_OK):
+        return ok("engine cache", str(folder))
+    return bad("engine cache", f"{existing} cannot be written", "set LONGFOLD_CACHE_DIR to a folder that can be")
+
+
 def _features_check() -> CheckResult:
     features = machine.cpu_features()
     ranks = {"amx_bf16": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
@@ -155,8 +189,8 @@ def _vllm_check() -> CheckResult:
 
 
 def _kv_check(directory: Path, context_tokens: int | None, dtype: DtypeName | None) -> CheckResult:
-    gpus = machine.gpus()
-    free_bytes = min(gpu.free_bytes for gpu in gpus) if gpus else machine.free_memory_bytes()
+    devices = machine.devices()
+    free_bytes = min(gpu.free_bytes for gpu in devices) if devices else machine.free_memory_bytes()
     try:
         profile = load_profile(directory, context_tokens=context_tokens, dtype=dtype)
         room_bytes = fit_kv_cache(profile, free_bytes=free_bytes)

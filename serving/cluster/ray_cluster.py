@@ -6,9 +6,11 @@ A cluster is disposable: it holds no state that a run needs. One that this proce
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -92,18 +94,27 @@ def start(
     _set_environment(_ray_environment(auth, folder) | {MARK: mark})
     try:
         address = _start_ray(placement, folder=folder, dashboard=dashboard)
-        deploy(placement, report=report)
+        replicas = deploy(placement, report=report)
     except BaseException:
         ray.shutdown()
         end_processes(mark, wait_s=1.0)
         raise
     return Cluster(
         address=address,
-        replicas=placement.replicas,
+        replicas=replicas,
         replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
         calls_per_replica=_calls_per_replica(),
         mark=mark,
     )
+
+
+def keep_logs(folder: Path, target: Path) -> Path:
+    """Copy the logs of a cluster in `folder` that did not start to `target`, in the place of older ones."""
+    shutil.rmtree(target, ignore_errors=True)
+    logs = folder / "ray" / "session_latest" / "logs"
+    with contextlib.suppress(OSError, shutil.Error):
+        shutil.copytree(logs, target, ignore=shutil.ignore_patterns("*.sock", "events", "export_events"))
+    return target
 
 
 def join(address: str, *, folder: Path | None = None, auth: Auth = "token") -> Cluster:
@@ -121,15 +132,24 @@ def join(address: str, *, folder: Path | None = None, auth: Auth = "token") -> C
         raise ReplicaUnavailable(f"No Longfold cluster answers at {address}: {error}") from error
     return Cluster(
         address=address,
-        replicas=max(1, sum(state.values())),
+        replicas=max(1, _running(state)),
         replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
         calls_per_replica=_calls_per_replica(),
         mark="",
     )
 
 
-def deploy(placement: Placement, *, report: Report) -> None:
-    """Deploy the replicas on the cluster that this process is connected to, and wait until they are ready."""
+def deploy(placement: Placement, *, report: Report) -> int:
+    """Deploy the replicas on the cluster that this process is connected to; return how many are ready.
+
+    Raises ReplicaUnavailable at once where the cluster has not GPUs enough, and else when none of them starts.
+    """
+    gpus = ray.cluster_resources().get("GPU", 0.0)
+    if placement.num_gpus and gpus < placement.num_gpus * placement.replicas:
+        raise ReplicaUnavailable(
+            f"{placement.replicas} replicas need {placement.num_gpus * placement.replicas:.0f} GPUs, and Ray has "
+            f"{gpus:.0f} here; look at CUDA_VISIBLE_DEVICES and at `nvidia-smi`."
+        )
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
     serve.start(proxy_location="Disabled", logging_config=quiet)
@@ -164,7 +184,7 @@ def deploy(placement: Placement, *, report: Report) -> None:
         wait_for_ingress_deployment_creation=False,
         wait_for_applications_running=False,
     )
-    _wait_until_ready(report)
+    return _wait_until_ready(placement.replicas, report)
 
 
 def _start_ray(placement: Placement, *, folder: Path, dashboard: bool) -> str:
@@ -219,22 +239,34 @@ def _ask(name: str) -> Mapping[str, Any]:
     return stats
 
 
-def _wait_until_ready(report: Report) -> None:
+def _wait_until_ready(wanted: int, report: Report) -> int:
+    """Return how many replicas are ready. Where some are and the others cannot start, those are what there is."""
     started = time.monotonic()
     told_s = 0.0
     while (elapsed_s := time.monotonic() - started) < READY_S:
         app = serve.status().applications[APP]
+        deployment = app.deployments.get(DEPLOYMENT)
+        running = _running(deployment.replica_states) if deployment else 0
         if app.status == ApplicationStatus.RUNNING:
             report(f"ready after {elapsed_s:.0f} s")
-            return
+            return wanted
         if app.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY}:
-            deployment = app.deployments.get(DEPLOYMENT)
-            raise _start_error(deployment.message if deployment else app.message)
+            error = _start_error(deployment.message if deployment else app.message)
+            if not running:
+                raise error
+            report(f"{running} of {wanted} replicas are ready after {elapsed_s:.0f} s; the others failed. {error}")
+            return running
         if elapsed_s - told_s >= 5.0:
             told_s = elapsed_s
-            report(f"loading the model, {elapsed_s:.0f} s")
+            ready = f", {running} of {wanted} replicas are ready" if wanted > 1 else ""
+            report(f"loading the model, {elapsed_s:.0f} s{ready}")
         time.sleep(0.1)
     raise ReplicaUnavailable(f"The replicas were not ready after {READY_S:.0f} s.")
+
+
+def _running(states: Mapping[Any, int]) -> int:
+    """Of the replicas, by Serve's states."""
+    return sum(count for state, count in states.items() if str(getattr(state, "value", state)) == "RUNNING")
 
 
 def _start_error(message: str) -> Exception:

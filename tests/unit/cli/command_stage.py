@@ -25,7 +25,7 @@ from serving.settings import Settings
 from tests.factories import fact_document, make_tokenizer, reading_script
 
 FACT = "The keeper's name is Anna Torv."
-GEOMETRY = Geometry(layers=2, kv_heads=2, head_dim=8, stored_bytes=2, window_tokens=8192)
+GEOMETRY = Geometry(layers=2, heads=2, kv_heads=2, head_dim=8, stored_bytes=2, window_tokens=8192)
 PROFILE = ModelProfile(
     path=Path("scripted"),
     name="scripted",

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.cli.doctor import allocator_check, run_doctor, worst
-from serving.machine import cpu_count, cpu_features, free_memory_bytes, gpus, parse_gpus, tcmalloc_path
-from serving.models.check_result import Status, bad, ok, warn
+from serving import machine
+from serving.cli.doctor import allocator_check, machine_checks, run_doctor, worst
+from serving.machine import Gpu, cpu_count, cpu_features, free_memory_bytes, gpus, parse_gpus, tcmalloc_path
+from serving.models.check_result import CheckResult, Status, bad, ok, warn
 from tests.tiny_model import make_model
 
 MIB = 1 << 20
@@ -124,3 +125,52 @@ def test_the_doctor_predicts_how_many_contexts_fit(tmp_path: Path) -> None:
 def test_the_worst_finding_decides() -> None:
     assert worst([]) is Status.OK
     assert worst([ok("a", ""), bad("b", "", ""), warn("c", "", "")]) is Status.BAD
+
+
+def h100(index: int) -> Gpu:
+    return Gpu(
+        index=index,
+        uuid=f"GPU-{index}",
+        name="NVIDIA H100",
+        memory_bytes=80 << 30,
+        free_bytes=79 << 30,
+        compute_capability=9.0,
+    )
+
+
+def gpu_lines(cache_dir: Path) -> dict[str, CheckResult]:
+    return {result.name: result for result in machine_checks(cache_dir, None)}
+
+
+def test_a_gpu_is_described_with_what_an_engine_needs_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "gpus", lambda: (h100(0), h100(1)))
+    monkeypatch.setattr(machine, "engine_build", lambda: "gpu")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    lines = gpu_lines(tmp_path)
+    assert lines["GPU"].detail == "NVIDIA H100 (80 GiB, 79 free, compute capability 9.0); 1 more are hidden"
+    assert lines["compiler"].status is Status.BAD
+    assert "gcc" in lines["compiler"].fix
+    assert lines["engine cache"].status is Status.OK
+    assert "bfloat16" in lines["number format"].detail
+
+
+@pytest.mark.parametrize(
+    ("build", "visible", "told"),
+    [
+        ("cpu", "0", "the installed vLLM is the build for processors, though there is a NVIDIA H100"),
+        ("gpu", "", "CUDA_VISIBLE_DEVICES= hides all GPUs"),
+    ],
+)
+def test_a_gpu_that_is_not_used_is_told_with_the_reason(
+    build: str, visible: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "gpus", lambda: (h100(0),))
+    monkeypatch.setattr(machine, "engine_build", lambda: build)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    line = gpu_lines(tmp_path)["GPU"]
+    assert line.status is Status.WARN
+    assert line.detail.startswith(told)
+    assert "LONGFOLD_DEVICE=cpu" in line.fix

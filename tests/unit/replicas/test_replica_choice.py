@@ -36,7 +36,7 @@ def profile(*, weights_bytes: int) -> ModelProfile:
         name="model",
         context_tokens=8192,
         chunk_tokens=None,
-        geometry=Geometry(layers=28, kv_heads=2, head_dim=128, stored_bytes=2, window_tokens=32_768),
+        geometry=Geometry(layers=28, heads=12, kv_heads=2, head_dim=128, stored_bytes=2, window_tokens=32_768),
         dtype=Dtype(name="bfloat16", reason="given"),
         weights_bytes=weights_bytes,
         gate=GateSettings(),
