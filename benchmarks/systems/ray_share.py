@@ -51,7 +51,7 @@ def map_calls(count: int) -> list[Call]:
     prompt = EncodedPrompt(token_ids=array("I", range(PROMPT_TOKENS)), shared_prefix_tokens=0)
     sampling = Sampling(max_output_tokens=OUTPUT_TOKENS)
     return [
-        Call(prompt=prompt, sampling=sampling, stage=Stage.MAP, chunk_index=number, affinity=f"chunk {number}")
+        Call(prompt=prompt, sampling=sampling, stage=Stage.MAP, chunk_index=number, affinity=number)
         for number in range(count)
     ]
 

@@ -44,7 +44,7 @@ class _Replica:
     busy_s: float = 0.0
     running: bool = False
     queue: list[tuple[int, int, Call, Done]] = field(default_factory=list)
-    warm: set[str] = field(default_factory=set)
+    warm: set[int | None] = field(default_factory=set)
 
 
 class SimulatedReplicas:
@@ -79,7 +79,7 @@ class SimulatedReplicas:
         _, _, call, done = heapq.heappop(replica.queue)
         completion = completion_of(call, self._script(call, 0))
         cached = call.prompt.shared_prefix_tokens if call.affinity in replica.warm else 0
-        if call.affinity:
+        if call.affinity is not None:
             replica.warm.add(call.affinity)
         tokens = completion.usage.prompt_tokens - cached + completion.usage.output_tokens
         seconds = tokens / self._tokens_per_s

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.chunks.split import Chunk, Sentence, affinity_of
+from pipeline.chunks.split import Chunk, Sentence
 from pipeline.documents.document import Document
 from pipeline.llm.tokenizer import Tokenizer
 from pipeline.tasks import load_prompt
@@ -50,7 +50,7 @@ def gather_context(
         ids.extend(_shown("before", _nearest(reversed(before), neighbour_tokens, from_end=True), tokenizer))
         ids.extend(chunk.numbered_token_ids)
         ids.extend(_shown("after", _nearest(after, neighbour_tokens, from_end=False), tokenizer))
-        gathered.append(replace(chunk, numbered_token_ids=ids, affinity=affinity_of(ids)))
+        gathered.append(replace(chunk, numbered_token_ids=ids))
     return tuple(gathered)
 
 

@@ -45,8 +45,8 @@ class Chunk:
     sentences: tuple[Sentence, ...]
     numbered_token_ids: array[int]
     """Each sentence after its number in brackets, counted from 1 in every chunk."""
-    affinity: str
-    """Hash of the tokens: the same text gives the same value in any document."""
+    affinity: int
+    """Of its calls: its place in the document, from a number that the document's first chunk decides."""
 
     @property
     def plain_token_ids(self) -> array[int]:
@@ -57,7 +57,7 @@ class Chunk:
         return ids
 
 
-NO_CHUNK = Chunk(index=0, span=Span(0, 0), sentences=(), numbered_token_ids=array("I"), affinity="")
+NO_CHUNK = Chunk(index=0, span=Span(0, 0), sentences=(), numbered_token_ids=array("I"), affinity=0)
 """Stands in a call whose fixed part is to be counted."""
 
 
@@ -72,7 +72,7 @@ def split_document(document: Document, tokenizer: Tokenizer, chunk_tokens: int) 
     if chunk_tokens < SMALLEST_CHUNK_TOKENS:
         raise ContextTooSmall(f"Chunks of {chunk_tokens} tokens are too small; the least is {SMALLEST_CHUNK_TOKENS}.")
     groups = _pack(encode_sentences(document, tokenizer), chunk_tokens, tokenizer)
-    return tuple(make_chunk(index, group, tokenizer) for index, group in enumerate(groups))
+    return tuple(make_chunk(index, group, tokenizer, groups[0]) for index, group in enumerate(groups))
 
 
 def number_marker(number: int) -> str:
@@ -182,8 +182,13 @@ def _numbered_tokens(sentence: Sentence, number: int, tokenizer: Tokenizer) -> i
     return len(tokenizer.encode_template(number_marker(number))) + len(sentence.token_ids)
 
 
-def make_chunk(index: int, sentences: Sequence[Sentence], tokenizer: Tokenizer) -> Chunk:
-    """A chunk of these sentences, of which there is at least one, numbered from 1."""
+def make_chunk(
+    index: int, sentences: Sequence[Sentence], tokenizer: Tokenizer, opening: Sequence[Sentence] = ()
+) -> Chunk:
+    """A chunk of these sentences, of which there is at least one, numbered from 1.
+
+    `opening`: those of the document's first chunk, if it is not this one.
+    """
     ids = array("I")
     for number, sentence in enumerate(sentences, start=1):
         ids.extend(tokenizer.encode_template(number_marker(number)))
@@ -193,9 +198,9 @@ def make_chunk(index: int, sentences: Sequence[Sentence], tokenizer: Tokenizer) 
         span=Span(sentences[0].span.start, sentences[-1].span.end),
         sentences=tuple(sentences),
         numbered_token_ids=ids,
-        affinity=affinity_of(ids),
+        affinity=index + _opening_number((opening or sentences)[0]),
     )
 
 
-def affinity_of(token_ids: array[int]) -> str:
-    return hashlib.sha256(token_ids.tobytes()).hexdigest()[:16]
+def _opening_number(sentence: Sentence) -> int:
+    return int.from_bytes(hashlib.sha256(sentence.token_ids.tobytes()).digest()[:4])

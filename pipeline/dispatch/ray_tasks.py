@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import heapq
 import itertools
 from collections import Counter
@@ -158,14 +157,14 @@ class RayTaskDispatcher:
                 await asyncio.wait([batch.task])  # Ray has been told before anyone disconnects from it
             raise
 
-    def _choose_lane(self, affinity: str) -> Lane:
+    def _choose_lane(self, affinity: int | None) -> Lane:
         """One of two, the same two for every call about a chunk, in all processes."""
-        if len(self._lanes) == 1:
-            return self._lanes[0]
-        digest = hashlib.blake2b((affinity or str(next(self._arrival))).encode(), digest_size=8).digest()
-        number = int.from_bytes(digest)
-        home = self._lanes[number % len(self._lanes)]
-        other = self._lanes[number // len(self._lanes) % len(self._lanes)]
+        lanes = self._lanes
+        if len(lanes) == 1:
+            return lanes[0]
+        number = next(self._arrival) if affinity is None else affinity
+        home = lanes[number % len(lanes)]
+        other = lanes[(number + 1 + number // len(lanes) % (len(lanes) - 1)) % len(lanes)]
         busy = home.load > max(other.load * OVERFLOW_FACTOR, other.load + OVERFLOW_CALLS)
         return other if busy else home
 

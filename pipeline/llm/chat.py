@@ -79,8 +79,8 @@ def _roles(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple(ROLES[message["role"]] for message in messages)
 
 
-def _affinity(messages: Sequence[Message], token_ids: array[Any]) -> str:
+def _affinity(messages: Sequence[Message], token_ids: array[Any]) -> int:
     """The same for every turn of a conversation: its replica then has the turns before in its cache."""
     opening = next((message["content"] for message in messages if message["role"] == "user"), None)
     content = opening.encode() if opening is not None else token_ids.tobytes()
-    return hashlib.sha256(content).hexdigest()[:16]
+    return int.from_bytes(hashlib.sha256(content).digest()[:4])

@@ -83,8 +83,9 @@ class Call:
     sampling: Sampling
     stage: Stage
     chunk_index: int | None = None
-    affinity: str = ""
-    """Hash of the chunk: calls with the same affinity go to the same replica, whose cache holds the chunk."""
+    affinity: int | None = None
+    """Calls of one number go to one replica, whose cache holds what they share. The chunks of a document have numbers
+    that follow one another, and replicas take them in turn: each gets its share of the document."""
     on_text: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     """Called with the whole text so far, now and then while it is written; begun anew if the call is sent again."""
 

@@ -36,7 +36,7 @@ def scripted_placement(folder: Path, *, replicas: int = 1, script: str = "obedie
     )
 
 
-def make_call(number: int, *, stage: Stage = Stage.MAP, affinity: str = "") -> Call:
+def make_call(number: int, *, stage: Stage = Stage.MAP, affinity: int | None = None) -> Call:
     prompt = EncodedPrompt(token_ids=array("I", [number, 1, 2, 3]), shared_prefix_tokens=0)
     return Call(prompt=prompt, sampling=Sampling(max_output_tokens=4), stage=stage, affinity=affinity)
 

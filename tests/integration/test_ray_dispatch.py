@@ -43,7 +43,7 @@ async def test_calls_about_one_chunk_go_to_one_replica(rig: Rig) -> None:
 async def _homes(rig: Rig) -> dict[str, set[int]]:
     """Of twelve chunks with six calls each: the replicas that got them. Without affinity every chunk would have two."""
     rig.forget()
-    calls = [make_call(n, affinity=f"chunk-{n % 12}") for n in range(72)]
+    calls = [make_call(n, affinity=n % 12) for n in range(72)]
     await at_once(map(rig.dispatcher().complete, calls))
     homes: dict[str, set[int]] = defaultdict(set)
     for _, pid, affinity in rig.begun():

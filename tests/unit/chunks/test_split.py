@@ -78,10 +78,13 @@ def test_a_runt_is_balanced_with_the_chunk_before() -> None:
     assert min(sizes) >= 250
 
 
-def test_the_same_text_has_the_same_affinity_anywhere() -> None:
+def test_replicas_share_a_document_evenly_and_the_same_way_each_time() -> None:
     _, chunks = split(fact_document({}).text)
     _, again = split(fact_document({}).text)
-    assert [chunk.affinity for chunk in chunks] == [chunk.affinity for chunk in again]
+    first = chunks[0].affinity
+    assert [chunk.affinity for chunk in chunks] == [first + place for place in range(len(chunks))]
+    assert [chunk.affinity for chunk in again] == [chunk.affinity for chunk in chunks]
+    assert split("Another document. " * 400)[1][0].affinity != first
 
 
 def test_an_empty_document_has_no_chunks() -> None:

@@ -44,7 +44,7 @@ class Dispatcher(RayTaskDispatcher):
 
 
 def begin(
-    dispatcher: Dispatcher, calls: int, stage: Stage = Stage.GATE, affinity: str = ""
+    dispatcher: Dispatcher, calls: int, stage: Stage = Stage.GATE, affinity: int | None = None
 ) -> asyncio.Task[list[Outcome]]:
     sent = [make_call(f"call {n}", stage=stage, affinity=affinity) for n in range(calls)]
     return asyncio.create_task(at_once(map(dispatcher.complete, sent)))
@@ -86,15 +86,25 @@ async def test_gate_calls_under_way_do_not_hold_up_a_finding_and_nothing_holds_u
 
 async def test_calls_about_one_chunk_share_a_lane_unless_it_is_much_busier_than_the_other() -> None:
     dispatcher = Dispatcher(replicas=4, calls_per_replica=100)
-    task = begin(dispatcher, 9, affinity="chunk 3")
+    task = begin(dispatcher, 9, affinity=3)
     await settle()
     assert len({batch.lane.number for batch in dispatcher.sent}) == 1
-    more = begin(dispatcher, 9, affinity="chunk 3")
+    more = begin(dispatcher, 9, affinity=3)
     await settle()
     assert len({batch.lane.number for batch in dispatcher.sent}) == 2
     for one in (task, more):
         one.cancel()
     await asyncio.wait([task, more])
+
+
+async def test_the_chunks_of_a_document_are_shared_out_evenly() -> None:
+    dispatcher = Dispatcher(replicas=8, calls_per_replica=100)
+    calls = [make_call(f"call {n}", stage=Stage.GATE, affinity=123_456 + n) for n in range(50)]
+    task = asyncio.create_task(at_once(map(dispatcher.complete, calls)))
+    await settle()
+    assert sorted(len(batch.items) for batch in dispatcher.sent) == [6] * 6 + [7] * 2
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_is_never_sent() -> None:
