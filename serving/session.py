@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline import front_door
 from pipeline.dispatch.admission import AdmissionQueue
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
-from pipeline.errors import OutOfMemory, ReplicaUnavailable
+from pipeline.errors import OutOfMemory, ReplicaUnavailable, SettingInvalid
 from pipeline.findings.answer import Answer
 from pipeline.llm.budget import TokenBudget
 from pipeline.llm.model import Call, Dispatcher, Outcome
@@ -228,7 +228,13 @@ def _join_cluster(settings: Settings, profile: ModelProfile, report: Report) -> 
         from serving.cluster import ray_cluster as cluster
 
         report(f"joining the cluster at {settings.ray_address}")
-        return cluster.join(settings.ray_address, auth=settings.ray_auth)
+        running = cluster.join(settings.ray_address, auth=settings.ray_auth)
+        try:
+            check_served(profile, [status.stats for status in cluster.replica_statuses() if status.stats])
+        except SettingInvalid:
+            running.stop()
+            raise
+        return running
     folder = cluster_folder(settings)
     up = daemon.find(folder)
     if up is None:
@@ -238,6 +244,16 @@ def _join_cluster(settings: Settings, profile: ModelProfile, report: Report) -> 
         return None
     report("joining the cluster that is up")
     return daemon.join(up, folder)
+
+
+def check_served(profile: ModelProfile, replicas: Sequence[Mapping[str, Any]]) -> None:
+    """Raise SettingInvalid if replicas serve another model than this: they would be given another's token ids."""
+    for stats in replicas:
+        if stats["fingerprint"] and stats["fingerprint"] != profile.fingerprint:
+            raise SettingInvalid(
+                f"The cluster serves {stats['model']}, and {profile.name} in {profile.dtype.name} was asked for. Name "
+                "the model that it serves (LONGFOLD_MODEL, LONGFOLD_DTYPE), or another cluster (LONGFOLD_RAY_ADDRESS)."
+            )
 
 
 @dataclass(slots=True)

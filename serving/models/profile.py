@@ -32,6 +32,8 @@ class Geometry:
     """Of one number in the checkpoint."""
     window_tokens: int
     """The most that the model was made for."""
+    quantized: bool = False
+    """Whether the weights are stored in fewer bits than they are computed in (AWQ, GPTQ, FP8)."""
 
     def served_context(self, wanted_tokens: int | None) -> int:
         """Return the context to serve, 8,192 if none is wanted and the window holds it. Raises ContextTooSmall."""
@@ -101,7 +103,8 @@ def load_profile(
         chunk_tokens=entry.chunk_tokens if entry else None,
         geometry=geometry,
         dtype=served,
-        weights_bytes=stored_bytes * served.bytes // geometry.stored_bytes,
+        # What is quantized stays as it is stored.
+        weights_bytes=stored_bytes if geometry.quantized else stored_bytes * served.bytes // geometry.stored_bytes,
         gate=entry.gate if entry else GateSettings(),
         calibration=entry.calibration if entry else Calibration(),
         tasks_without_rationale=entry.tasks_without_rationale if entry else (),
@@ -125,6 +128,7 @@ def read_geometry(directory: Path) -> Geometry:
         head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
         stored_bytes=DTYPE_BYTES.get(dtype, 2),
         window_tokens=config.max_position_embeddings,
+        quantized=bool(table.get("quantization_config")),
     )
 
 

@@ -39,6 +39,10 @@ class EngineSpec:
     """A name in `ENGINES`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of that engine: for vllm the fields of `VllmSettings`."""
+    model: str = ""
+    """Its name, for those who join the cluster."""
+    fingerprint: str = ""
+    """Of the model as it is served (`ModelProfile.fingerprint`)."""
     stall_s: float = 600.0
     """Seconds without any progress while calls run. One step of a 1.5B model takes 10 s on two idle cores, and on
     cores that thirty other programs want, minutes."""
@@ -54,6 +58,8 @@ ENGINES: dict[str, Callable[[Mapping[str, Any]], HostedModel]] = {
 class ReplicaStats:
     """One replica at one moment."""
 
+    model: str
+    fingerprint: str
     pid: int
     node: str
     uptime_s: float
@@ -70,7 +76,7 @@ class Engine:
     def __init__(self, spec: EngineSpec) -> None:
         if spec.engine not in ENGINES:
             raise UnknownName(f"No engine is called {spec.engine!r}; known: {', '.join(sorted(ENGINES))}.")
-        self._stall_s = spec.stall_s
+        self._spec = spec
         self._proven = False
         self._started = time.monotonic()
         self._samples: deque[tuple[float, int]] = deque([(self._started, 0)])
@@ -130,13 +136,15 @@ class Engine:
             await self._model.complete(_canary())
             self._proven = True
         progress = self._model.progress()
-        if progress.idle_s > self._stall_s:
+        if progress.idle_s > self._spec.stall_s:
             _end_process(f"no progress for {progress.idle_s:.0f} s with {progress.running} calls running")
         self._rate(progress)
 
     async def stats(self) -> ReplicaStats:
         progress = self._model.progress()
         return ReplicaStats(
+            model=self._spec.model,
+            fingerprint=self._spec.fingerprint,
             pid=os.getpid(),
             node=_node(),
             uptime_s=time.monotonic() - self._started,

@@ -90,6 +90,8 @@ def place_vllm(
         return Placement(
             spec=EngineSpec(
                 engine="vllm",
+                model=profile.name,
+                fingerprint=profile.fingerprint,
                 options=options
                 | {
                     "on_gpu": True,
@@ -113,6 +115,8 @@ def place_vllm(
     return Placement(
         spec=EngineSpec(
             engine="vllm",
+            model=profile.name,
+            fingerprint=profile.fingerprint,
             options=options | {"on_gpu": False, "kv_cache_bytes": room, "step_tokens": CPU_STEP_TOKENS},
         ),
         replicas=replicas or 1,

@@ -14,6 +14,7 @@ from serving.machine import Gpu, visible_gpus
 from serving.models.dtype import Dtype
 from serving.models.profile import Geometry, ModelProfile
 from serving.replicas.placement import ENGINE_CACHES, Placement, common_environment, place_vllm, usable_share
+from serving.session import check_served
 
 GIB = 1 << 30
 
@@ -134,3 +135,11 @@ def test_engines_keep_what_they_compile_in_the_cache_folder_and_find_what_we_fin
     }
     assert environment["PYTHONPATH"].split(os.pathsep)[1:] == ["/elsewhere/vllm", "/more"]
     assert place_vllm(MODEL, devices=EIGHT, cache_dir=tmp_path).environment["VLLM_CACHE_ROOT"].startswith(str(tmp_path))
+
+
+def test_a_cluster_that_serves_another_model_is_not_joined() -> None:
+    check_served(MODEL, [{"model": "some-8b", "fingerprint": "model-1"}, {"model": "", "fingerprint": ""}])
+    with pytest.raises(SettingInvalid, match="The cluster serves other-7b, and some-8b in bfloat16 was asked for"):
+        check_served(MODEL, [{"model": "other-7b", "fingerprint": "model-2"}])
+    placed = place_vllm(MODEL, devices=EIGHT).spec
+    assert (placed.model, placed.fingerprint) == ("some-8b", "model-1")
