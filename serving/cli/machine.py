@@ -19,8 +19,8 @@ from serving.models.catalogue import default_model
 from serving.models.check import check_model
 from serving.models.check_result import CheckResult, Status, bad, ok
 from serving.models.pull import find_model, list_models, pull_model
-from serving.replicas.placement import place_model
-from serving.session import OpenModel, describe_model, open_session, resolve_model
+from serving.replicas.placement import place_model, place_on_nodes
+from serving.session import OpenModel, Report, describe_model, open_session, resolve_model
 from serving.settings import Settings
 
 if TYPE_CHECKING:  # importing Ray takes a second
@@ -35,6 +35,9 @@ def up(settings: Settings) -> None:
         model = resolve_model(settings, display.report)
         display.say(describe_model(settings, model))
         profile = model.profile
+        if settings.ray_address:
+            _up_on(settings, model, display.report)
+            return
         record = daemon.up(
             place_model(settings, profile),
             daemon.Served(
@@ -56,12 +59,48 @@ def up(settings: Settings) -> None:
     )
 
 
+def _up_on(settings: Settings, model: OpenModel, report: Report) -> None:
+    """On a Ray cluster that is there, and stays."""
+    from serving.cluster import ray_cluster
+
+    running = ray_cluster.deploy_on(
+        settings.ray_address,
+        lambda gpus_of_nodes: place_on_nodes(settings, model.profile, gpus_of_nodes),
+        report=report,
+        auth=settings.ray_auth,
+    )
+    running.stop()
+    typer.echo(
+        f"{model.profile.name} is up on the Ray cluster at {settings.ray_address}, {running.replicas} "
+        f"replica{'s' if running.replicas > 1 else ''}. With the same LONGFOLD_RAY_ADDRESS, commands use it and "
+        "`longfold down` takes it away."
+    )
+
+
 def down(settings: Settings) -> None:
+    if settings.ray_address:
+        from serving.cluster import ray_cluster
+
+        was_up = ray_cluster.remove(settings.ray_address, auth=settings.ray_auth)
+        typer.echo("The replicas are gone; the Ray cluster stays." if was_up else "No replicas were there.")
+        return
     was_up = daemon.down(cluster_folder(settings))
     typer.echo("The cluster is down." if was_up else "No cluster was up.")
 
 
 def status(settings: Settings) -> None:
+    if settings.ray_address:
+        from serving.cluster import ray_cluster
+
+        joined = ray_cluster.join(settings.ray_address, auth=settings.ray_auth)
+        try:
+            replicas = ray_cluster.replica_statuses()
+        finally:
+            joined.stop()
+        typer.echo(f"Replicas of {next((r.stats['model'] for r in replicas if r.stats), 'a model')} on its nodes")
+        for replica in replicas:
+            typer.echo(_replica_line(replica))
+        return
     found = daemon.status(cluster_folder(settings))
     if found is None:
         typer.echo("No cluster is up; `longfold up` starts one.")

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -108,6 +108,51 @@ def start(
     )
 
 
+def deploy_on(
+    address: str, place: Callable[[Sequence[int]], Placement], *, report: Report, auth: Auth = "token"
+) -> Cluster:
+    """Deploy replicas on a Ray cluster that is there, on all its nodes; they stay when this process leaves.
+
+    `place` gets the number of GPUs of each node. Source, environment and model must be at the same paths on every node.
+    Raises `ReplicaUnavailable` when no cluster answers, or no replica starts.
+    """
+    _connect(address, folder=None, auth=auth)
+    try:
+        placement = place([int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]])
+        replicas = deploy(placement, report=report)
+    except BaseException:
+        ray.shutdown()
+        raise
+    return Cluster(
+        address=address,
+        replicas=replicas,
+        replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
+        calls_per_replica=_calls_per_replica(),
+        mark="",
+    )
+
+
+def remove(address: str, *, auth: Auth = "token") -> bool:
+    """Take the replicas from a Ray cluster, which itself stays; False if there were none."""
+    _connect(address, folder=None, auth=auth)
+    try:
+        if APP not in serve.status().applications:
+            return False
+        serve.delete(APP)
+        return True
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str, *, folder: Path | None, auth: Auth) -> None:
+    _set_environment(_ray_environment(auth, folder))
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, ray.exceptions.RayError) as error:
+        ray.shutdown()
+        raise ReplicaUnavailable(f"No Ray cluster answers at {address}: {error}") from error
+
+
 def keep_logs(folder: Path, target: Path) -> Path:
     """Copy the logs of a cluster in `folder` that did not start to `target`, in the place of older ones."""
     shutil.rmtree(target, ignore_errors=True)
@@ -123,11 +168,10 @@ def join(address: str, *, folder: Path | None = None, auth: Auth = "token") -> C
     None: the token is where Ray itself looks for it (`RAY_AUTH_TOKEN`, `RAY_AUTH_TOKEN_PATH`, the home folder).
     Raises `ReplicaUnavailable` when nothing is there.
     """
-    _set_environment(_ray_environment(auth, folder))
+    _connect(address, folder=folder, auth=auth)
     try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
         state = serve.status().applications[APP].deployments[DEPLOYMENT].replica_states
-    except (ConnectionError, KeyError, ray.exceptions.RayError) as error:
+    except (KeyError, ray.exceptions.RayError) as error:
         ray.shutdown()
         raise ReplicaUnavailable(f"No Longfold cluster answers at {address}: {error}") from error
     return Cluster(

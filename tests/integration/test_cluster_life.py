@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -105,3 +106,22 @@ def test_one_replica_that_cannot_start_does_not_stop_the_other(folder: Path) -> 
         [sys.executable, "-c", ASK, str(folder)], capture_output=True, text=True, check=False, timeout=60
     )
     assert asked.stdout.splitlines()[0] == "['0', '1', '2', '3', '4']", asked.stderr
+
+
+def test_replicas_are_deployed_on_two_nodes_and_survive_the_loss_of_one(folder: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.integration.two_nodes", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+        cwd=Path(__file__).parents[2],
+    )
+    steps = {step.pop("step"): step for step in map(json.loads, ran.stdout.splitlines())}
+    assert steps == {
+        "deployed": {"gpus": [1, 1], "replicas": 2, "nodes": 2},
+        "joined": {"replicas": 2, "completed": 40},
+        "node lost": {"completed": 40},
+        "removed": {"was_up": True},
+        "removed again": {"was_up": False},
+    }, ran.stderr[-3000:]

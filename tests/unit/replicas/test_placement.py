@@ -13,8 +13,16 @@ from pipeline.findings.confidence import Calibration, GateSettings
 from serving.machine import Gpu, visible_gpus
 from serving.models.dtype import Dtype
 from serving.models.profile import Geometry, ModelProfile
-from serving.replicas.placement import ENGINE_CACHES, Placement, common_environment, place_vllm, usable_share
+from serving.replicas.placement import (
+    ENGINE_CACHES,
+    Placement,
+    common_environment,
+    place_on_nodes,
+    place_vllm,
+    usable_share,
+)
 from serving.session import check_served
+from serving.settings import Settings
 
 GIB = 1 << 30
 
@@ -143,3 +151,14 @@ def test_a_cluster_that_serves_another_model_is_not_joined() -> None:
         check_served(MODEL, [{"model": "other-7b", "fingerprint": "model-2"}])
     placed = place_vllm(MODEL, devices=EIGHT).spec
     assert (placed.model, placed.fingerprint) == ("some-8b", "model-1")
+
+
+def test_on_other_nodes_a_replica_takes_a_group_of_gpus_of_one_node() -> None:
+    settings = Settings(tensor_parallel=2)
+    assert place_on_nodes(settings, MODEL, [4, 3, 0]).replicas == 3
+    assert options(place_on_nodes(settings, MODEL, [2]))["memory_share"] == 0.9
+    with pytest.raises(SettingInvalid, match="the nodes have 1, 1: a replica's GPUs must be on one node"):
+        place_on_nodes(settings, MODEL, [1, 1])
+    with pytest.raises(SettingInvalid, match="9 replicas of 1 GPUs each were asked for"):
+        place_on_nodes(Settings(replicas=9), MODEL, [4, 4])
+    assert place_on_nodes(Settings(replicas=2, kv_cache_gib=1), replace(MODEL, weights_bytes=1), [0, 0]).num_gpus == 0
