@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     """MiB that one uploaded file may have."""
 
     ray_address: str = ""
-    """Address of a Ray cluster that is there, for replicas and for those who use them; empty: one of this machine's own."""
+    """Address of a Ray cluster that is there, for replicas and their users; empty: one of this machine's own."""
 
     ray_auth: Literal["token", "disabled"] = "token"
     """Whether Ray's processes prove to one another that they belong together."""
