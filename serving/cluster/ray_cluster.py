@@ -40,6 +40,8 @@ TASK_SLOTS = 4
 SPARE_CPUS = 1
 """In Ray's books beside the replicas and their batches: two urgent tasks."""
 READY_S = 1800.0
+MORE_S = 5.0
+"""Where a replica has failed to start and another is ready, the rest has as long again, and so much longer."""
 
 Auth = Literal["token", "disabled"]
 Report = Callable[[str], None]
@@ -286,7 +288,7 @@ def _ask(name: str) -> Mapping[str, Any]:
 def _wait_until_ready(wanted: int, report: Report) -> int:
     """Return how many replicas are ready. Where some are and the others cannot start, those are what there is."""
     started = time.monotonic()
-    told_s = 0.0
+    told_s = first_s = 0.0
     while (elapsed_s := time.monotonic() - started) < READY_S:
         app = serve.status().applications[APP]
         deployment = app.deployments.get(DEPLOYMENT)
@@ -294,11 +296,13 @@ def _wait_until_ready(wanted: int, report: Report) -> int:
         if app.status == ApplicationStatus.RUNNING:
             report(f"ready after {elapsed_s:.0f} s")
             return wanted
-        if app.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY}:
-            error = _start_error(deployment.message if deployment else app.message)
-            if not running:
-                raise error
-            report(f"{running} of {wanted} replicas are ready after {elapsed_s:.0f} s; the others failed. {error}")
+        message = deployment.message if deployment else app.message
+        if app.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY} and not running:
+            raise _start_error(message)
+        first_s = first_s or (elapsed_s if running else 0.0)
+        if running and message and elapsed_s > 2 * first_s + MORE_S:
+            error = _start_error(message)
+            report(f"{running} of {wanted} replicas are ready; Ray goes on trying to start the others. {error}")
             return running
         if elapsed_s - told_s >= 5.0:
             told_s = elapsed_s
