@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
+import sys
+import tempfile
 from array import array
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,3 +96,21 @@ def test_a_start_that_fails_says_what_the_engine_said(
         VllmModel(small).start()
     assert "Engine core initialization failed" not in str(raised.value), capfd.readouterr().err[-2000:]
     assert "KV cache" in str(raised.value)
+
+
+def test_on_ray_a_failed_start_says_why_and_a_dead_engine_is_replaced_under_its_call(model_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="lf-") as folder:  # Ray puts sockets there: a short path
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.engine.process_engine_on_ray", str(model_path), folder],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+            cwd=Path(__file__).parents[2],
+        )
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
+    steps = {step.pop("step"): step for step in map(json.loads, lines)}
+    assert set(steps) == {"not started", "started", "engine killed"}, ran.stderr[-3000:]
+    assert (steps["not started"]["error"], steps["not started"]["logs"]) == ("OutOfMemory", True)
+    assert "KV cache is needed" in steps["not started"]["message"]
+    assert steps["engine killed"] == {"engines": 1, "completed": True}
