@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from serving.machine import gpus
+from serving.machine import devices, no_device_reason
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    missing = pytest.mark.skip(reason="needs a CUDA GPU, and nvidia-smi shows none")
+    usable = devices()
+    missing = pytest.mark.skip(reason="" if usable else f"needs a CUDA GPU: {no_device_reason()}")
     for item in items:
         if "gpu" in Path(item.fspath).parts:
             item.add_marker("gpu")
-            if not gpus():
+            if not usable:
                 item.add_marker(missing)

@@ -16,7 +16,7 @@ from pipeline.llm.tokenizer import Tokenizer
 from pipeline.run.request import Request
 from pipeline.run.strategy import Resources
 from serving.cluster import ray_cluster
-from serving.machine import gpus
+from serving.machine import devices
 from serving.models.profile import load_profile
 from serving.models.pull import find_model
 from serving.replicas.placement import place_vllm
@@ -31,7 +31,7 @@ async def test_a_whole_document_is_read_on_every_gpu() -> None:
     with tempfile.TemporaryDirectory(prefix="lf-") as folder:
         running = ray_cluster.start(place_vllm(load_profile(path)), folder=Path(folder), report=lambda _: None)
         try:
-            assert running.replicas == len(gpus())
+            assert running.replicas == len(devices())
             resources = Resources(
                 tokenizer=Tokenizer.from_directory(path),
                 budget=TokenBudget(8192),
