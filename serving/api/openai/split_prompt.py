@@ -96,8 +96,10 @@ def _split_tagged(text: str, max_question_chars: int) -> SplitPrompt | None:
         if not document or len(before) + len(after) > max_question_chars:
             continue
         if tagged := _QUESTION_TAG.search(f"{before}\n{after}"):
+            if not (question := tagged[2].strip()):
+                continue
             rest = f"{before}\n{after}".replace(tagged[0], "").strip()
-            return SplitPrompt(question=tagged[2].strip(), document=document, instructions=rest)
+            return SplitPrompt(question=question, document=document, instructions=rest)
         after = _QUESTION_LINE.sub("", _without_answer_line(after)).strip()
         if after:
             return SplitPrompt(question=after, document=document, instructions=before)

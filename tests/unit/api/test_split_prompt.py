@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.api.openai.split_prompt import SplitPrompt, is_request, split_marked, split_written
@@ -145,6 +145,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
+@example("<query></query><context><context></context>")
 def test_question_and_document_are_parts_of_the_text_and_never_empty(text: str) -> None:
     for found in (split_marked(text, 40), split_written(text, 40)):
         if found is not None:
