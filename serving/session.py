@@ -157,14 +157,10 @@ class Session:
 @contextmanager
 def open_session(settings: Settings, model: OpenModel, report: Report) -> Iterator[Session]:
     """Reach or start a cluster for `model`; what was started is stopped when the context ends."""
-    from pipeline.dispatch.ray_tasks import RayTaskDispatcher
-
     with open_journal(settings) as journal, _reach_cluster(settings, model.profile, report) as cluster:
         yield Session(
             model=model,
-            dispatcher=RayTaskDispatcher(
-                cluster.replica_address, replicas=cluster.replicas, calls_per_replica=cluster.calls_per_replica
-            ),
+            dispatcher=cluster.dispatcher(),
             journal=journal,
             speeds=SpeedBook(settings.cache_dir),
         )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
@@ -21,6 +24,8 @@ from pipeline.mapreduce.collapse import Collapse
 from pipeline.run.events import Event
 from pipeline.run.strategy import Resources
 from pipeline.tasks import load_task
+from serving.models.dtype import Dtype
+from serving.models.profile import Geometry, ModelProfile
 
 CONTROL = ("<|im_start|>", "<|im_end|>", "<think>")
 CHATML = (
@@ -137,3 +142,21 @@ def make_collapse(script: Script, chunks: int) -> tuple[Collapse, ScriptedModel]
         resources=resources,
     )
     return collapse, model
+
+
+def make_profile(*, weights_bytes: int, **changes: Any) -> ModelProfile:
+    """Of a model that is nowhere: 28 layers, 12 heads, 28,672 bytes of KV a token."""
+    geometry = Geometry(layers=28, heads=12, kv_heads=2, head_dim=128, stored_bytes=2, window_tokens=32_768)
+    known = ModelProfile(
+        path=Path("model"),
+        name="model",
+        context_tokens=8192,
+        chunk_tokens=None,
+        geometry=geometry,
+        dtype=Dtype(name="bfloat16", reason="given"),
+        weights_bytes=weights_bytes,
+        gate=GateSettings(),
+        calibration=Calibration(),
+        fingerprint="model-1",
+    )
+    return replace(known, **changes)

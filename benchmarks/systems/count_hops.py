@@ -16,29 +16,29 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import pipeline
-from benchmarks.systems.byte_tokenizer import byte_tokenizer
+from benchmarks.systems.model import BenchModel
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
 from pipeline.findings.answer import Answer
-from pipeline.findings.confidence import Calibration, GateSettings
+from pipeline.findings.confidence import GateSettings
 from pipeline.front_door import ask
-from pipeline.llm.budget import TokenBudget
 from pipeline.llm.model import Call, Completion, Usage
 from pipeline.run.request import Request
-from pipeline.run.strategy import Resources
+from serving.settings import Settings
 
 _PRODUCT = str(Path(pipeline.__file__).parent)
 _SYNTHESIZED = {"<genexpr>", "<lambda>", "<listcomp>", "<dictcomp>", "<setcomp>", "<module>"}
 _FACT = "The warden of the light is Odalys Brand."
 _FEW, _MANY = 12, 32
-_TOKENIZER = byte_tokenizer()
+_BENCH = BenchModel(opened=None, settings=Settings())
 
 
 Result = TypeVar("Result")
@@ -76,7 +76,7 @@ class _Model:
     """Says yes of the part that holds the fact, and no of all others."""
 
     async def complete(self, call: Call) -> Completion:
-        says = _FACT in _TOKENIZER.decode(call.prompt.token_ids)
+        says = _FACT in _BENCH.tokenizer.decode(call.prompt.token_ids)
         fields = {"sentences": [1], "rationale": "", "answer": "Odalys Brand", "confidence": 5}
         return Completion(
             text="" if call.sampling.choices else json.dumps(fields),
@@ -92,14 +92,9 @@ def _ask(paragraphs: int, folder: str) -> Callable[[], Answer]:
     texts = [f"{_FACT} {filler}", *[f"{n}. {filler}" for n in range(1, paragraphs)]]
     document = Document.from_text("\n\n".join(texts))
     journal = Journal(Path(tempfile.mkdtemp(dir=folder)) / "journal.sqlite")
-    resources = Resources(
-        tokenizer=_TOKENIZER,
-        budget=TokenBudget(32_768),
-        dispatcher=JournaledDispatcher(InlineDispatcher(_Model()), journal, "scripted"),
-        chunk_tokens=2_500,
-        gate=GateSettings(enabled=True, keep_margin=2.0, keep_at_least=1, clear_score=2.0),
-        calibration=Calibration(),
-    )
+    dispatcher = JournaledDispatcher(InlineDispatcher(_Model()), journal, "scripted")
+    gate = GateSettings(enabled=True, keep_margin=2.0, keep_at_least=1, clear_score=2.0)
+    resources = replace(_BENCH.resources(dispatcher), chunk_tokens=2_500, gate=gate)
     request = Request(question="Who is the warden of the light?", strategy="mapreduce")
     return lambda: asyncio.run(ask(document, request, resources))
 

@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from benchmarks.data.haystack import draw_english
-from benchmarks.systems.byte_tokenizer import byte_tokenizer
+from benchmarks.systems.model import BenchModel
 from pipeline.dispatch.inline import InlineDispatcher
 from pipeline.dispatch.journal import Journal, JournaledDispatcher
 from pipeline.documents.document import Document
-from pipeline.findings.confidence import Calibration, GateSettings
 from pipeline.front_door import ask
-from pipeline.llm.budget import TokenBudget
-from pipeline.llm.model import Call, Completion, Dispatcher, Usage
+from pipeline.llm.model import Call, Completion, Usage
 from pipeline.run.request import Request
 from pipeline.run.state import RunState
-from pipeline.run.strategy import Resources
+from serving.settings import Settings
 
 CHUNK_TOKENS = 2_000
+_BENCH = BenchModel(opened=None, settings=Settings())
 _ROUNDS = 5
 _FIELDS = {"sentences": [1], "rationale": "", "answer": "seven", "confidence": 3}
 _USAGE = Usage(calls=1, prompt_tokens=CHUNK_TOKENS, output_tokens=8)
@@ -49,35 +50,18 @@ class _Model:
         return _NO if call.sampling.choices else _FINDING
 
 
-def _resources(dispatcher: Dispatcher, state: RunState) -> Resources:
-    return Resources(
-        tokenizer=_TOKENIZER,
-        budget=TokenBudget(32_768),
-        dispatcher=dispatcher,
-        chunk_tokens=CHUNK_TOKENS,
-        gate=GateSettings(enabled=True),
-        calibration=Calibration(),
-        emit=state.apply,
-    )
-
-
-_TOKENIZER = byte_tokenizer()
-
-
 def calls_per_s(document: Document, journal: Journal | None, name: str) -> float:
     """Of one question that was not asked before."""
     model = _Model()
     inner = InlineDispatcher(model)
     dispatcher = inner if journal is None else JournaledDispatcher(inner, journal, "model")
-    resources = _resources(dispatcher, RunState())
+    resources = replace(_BENCH.resources(dispatcher), chunk_tokens=CHUNK_TOKENS, emit=RunState().apply)
     started = time.thread_time()
     asyncio.run(ask(document, Request(question=f"Who paid for {name}?", strategy="mapreduce"), resources))
     return model.calls / (time.thread_time() - started)
 
 
 def main() -> None:
-    import random
-
     tokens = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     pieces = draw_english(random.Random(1), tokens, [])
     document = Document.from_text("\n\n".join(piece.text() for piece in pieces))

@@ -150,7 +150,6 @@ def _dispatcher(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Iter
 
 @contextmanager
 def _own_cluster(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Iterator[Dispatcher]:
-    from pipeline.dispatch.ray_tasks import RayTaskDispatcher
     from serving.cluster import ray_cluster
 
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
@@ -158,9 +157,7 @@ def _own_cluster(model: BenchModel, say: Say, kv_cache_bytes: int | None) -> Ite
             model.place(kv_cache_bytes), folder=Path(folder), report=say, auth=model.settings.ray_auth
         )
         try:
-            yield RayTaskDispatcher(
-                running.replica_address, replicas=running.replicas, calls_per_replica=running.calls_per_replica
-            )
+            yield running.dispatcher()
         finally:
             running.stop()
 

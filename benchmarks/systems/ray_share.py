@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.systems.simulated_clock import SimulatedLoop, simulate
 from benchmarks.systems.simulated_replicas import RayShare, SimulatedDispatcher, SimulatedReplicas
-from pipeline.dispatch.ray_tasks import CALLS_PER_REPLICA, RayTaskDispatcher
+from pipeline.dispatch.ray_tasks import CALLS_PER_REPLICA
 from pipeline.errors import InternalError
 from pipeline.llm.complete import at_once
 from pipeline.llm.model import Call, CallFailed, Dispatcher, EncodedPrompt, Sampling, Stage
@@ -121,7 +121,7 @@ def _scripted_cluster(settings: Settings, report: Report) -> Iterator[Callable[[
     with tempfile.TemporaryDirectory(prefix="lf", ignore_cleanup_errors=True) as folder:
         running = ray_cluster.start(placement, folder=Path(folder), report=report, auth=settings.ray_auth)
         try:
-            yield lambda calls: RayTaskDispatcher(running.replica_address, calls_per_replica=calls)
+            yield lambda calls: running.dispatcher(calls_per_replica=calls)
         finally:
             running.stop()
 

@@ -7,7 +7,9 @@ import heapq
 import itertools
 import math
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+
+from pipeline.llm.model import BULK, Call
 
 
 class AdmissionQueue:
@@ -43,6 +45,10 @@ class AdmissionQueue:
             yield
         finally:
             self._release(tokens)
+
+    def for_call(self, call: Call) -> AbstractAsyncContextManager[None]:
+        """A slot for a call that reads the document; what is nearer to an answer goes at once."""
+        return self.slot(priority=call.priority) if call.stage in BULK else nullcontext()
 
     @contextmanager
     def ahead(self) -> Iterator[None]:

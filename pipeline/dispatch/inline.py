@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pipeline.dispatch.admission import AdmissionQueue
 from pipeline.dispatch.retry import RetryPolicy, as_failure, with_retries
 from pipeline.errors import CallTimedOut, InternalError, LongfoldError
-from pipeline.llm.model import PRIORITY, Call, Model, Outcome
+from pipeline.llm.model import Call, Model, Outcome
 
 
 class InlineDispatcher:
@@ -38,7 +38,7 @@ class InlineDispatcher:
         return self._max_calls
 
     async def complete(self, call: Call) -> Outcome:
-        async with self._admission.slot(priority=PRIORITY[call.stage], tokens=call.cost_tokens()):
+        async with self._admission.slot(priority=call.priority, tokens=call.cost_tokens()):
             return await with_retries(lambda: self._attempt(call), self._retry, sleep=self._sleep, clock=self._clock)
 
     async def _attempt(self, call: Call) -> Outcome:

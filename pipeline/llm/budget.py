@@ -26,7 +26,7 @@ class TokenBudget:
 
     def check_fits(self, call: Call) -> Call:
         """Return `call` if it fits the context, else raise ContextOverflow: the budget was wrong."""
-        if len(call.prompt.token_ids) + call.sampling.max_output_tokens > self.context_tokens:
+        if call.cost_tokens() > self.context_tokens:
             raise ContextOverflow(
                 f"A {call.stage} call needs {len(call.prompt.token_ids)} + {call.sampling.max_output_tokens} tokens, "
                 f"but the context has {self.context_tokens}."

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 
 from pipeline.dispatch.admission import AdmissionQueue
 from pipeline.llm.model import (
     BULK,
     LIMIT_REACHED,
-    PRIORITY,
     Call,
     CallFailed,
     Completion,
@@ -56,10 +54,9 @@ class Meter:
         return time.monotonic() - self._started_s
 
     async def complete(self, call: Call) -> Outcome:
-        bulk = call.stage in BULK
-        async with self._admission.slot(priority=PRIORITY[call.stage]) if bulk else nullcontext():
+        async with self._admission.for_call(call):
             self._first_s.setdefault(call.stage, self.elapsed_s())
-            if bulk and self._is_stopped(call):
+            if call.stage in BULK and self._is_stopped(call):
                 reason = f"the limit on {self.stopped_by} was reached"
                 outcome: Outcome = CallFailed(error=LIMIT_REACHED, message=reason, attempts=0)
             else:

@@ -147,7 +147,7 @@ def _compiler_check() -> CheckResult:
 
 def _caches_check(cache_dir: Path) -> CheckResult:
     folder = cache_dir / "engine"
-    existing = next(path for path in [folder, *folder.absolute().parents] if path.exists())
+    existing = _existing(folder)
     if os.access(existing, os.W_OK | os.X_OK):
         return ok("engine cache", str(folder))
     return bad("engine cache", f"{existing} cannot be written", "set LONGFOLD_CACHE_DIR to a folder that can be")
@@ -172,12 +172,17 @@ def _memory_check(free_bytes: int) -> CheckResult:
 
 
 def _disk_check(cache_dir: Path) -> CheckResult:
-    folder = next(path for path in [cache_dir, *cache_dir.absolute().parents] if path.exists())
+    folder = _existing(cache_dir)
     free_bytes = shutil.disk_usage(folder).free
     detail = f"{free_bytes / GIB:.1f} GiB free at {folder}"
     if free_bytes >= _RUN_DISK_BYTES:
         return ok("disk", detail)
     return bad("disk", detail, "free some space, or set LONGFOLD_CACHE_DIR to a folder on another disk")
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in [folder, *folder.absolute().parents] if path.exists())
 
 
 def _vllm_check() -> CheckResult:

@@ -23,7 +23,8 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.serve.config import RequestRouterConfig
 from ray.serve.schema import ApplicationStatus, LoggingConfig
 
-from pipeline.dispatch.ray_tasks import CALLS_PER_REPLICA, TASK_CPUS, ReplicaAddress
+from pipeline.dispatch.ray_tasks import CALLS_PER_REPLICA, TASK_CPUS, RayTaskDispatcher, ReplicaAddress
+from pipeline.dispatch.retry import RetryPolicy
 from pipeline.errors import OutOfMemory, ReplicaUnavailable
 from serving.cluster.processes import MARK, end_processes
 from serving.machine import cpu_count
@@ -54,11 +55,22 @@ class Cluster:
     address: str
     """Where another process on this machine joins it."""
     replicas: int
-    replica_address: ReplicaAddress
-    calls_per_replica: int
-    """Worth having there at once: what its engine computes, and as much waiting for it."""
-    mark: str
+    mark: str = ""
     """How its processes are found, if this process started it; empty if it joined."""
+
+    def dispatcher(
+        self, *, calls_per_replica: int | None = None, retry: RetryPolicy | None = None
+    ) -> RayTaskDispatcher:
+        """With as many calls at a replica as its engine computes at once, and as many waiting for it."""
+        if calls_per_replica is None:
+            capacities = [status.stats["capacity"] for status in replica_statuses() if status.stats]
+            calls_per_replica = 2 * min(capacities) if capacities else CALLS_PER_REPLICA
+        return RayTaskDispatcher(
+            ReplicaAddress(app=APP, deployment=DEPLOYMENT),
+            replicas=self.replicas,
+            calls_per_replica=calls_per_replica,
+            retry=retry,
+        )
 
     def stop(self) -> None:
         """Disconnect; if this process started the cluster, return when none of its processes is left."""
@@ -101,13 +113,7 @@ def start(
         ray.shutdown()
         end_processes(mark, wait_s=1.0)
         raise
-    return Cluster(
-        address=address,
-        replicas=replicas,
-        replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
-        calls_per_replica=_calls_per_replica(),
-        mark=mark,
-    )
+    return Cluster(address=address, replicas=replicas, mark=mark)
 
 
 def deploy_on(
@@ -125,13 +131,7 @@ def deploy_on(
     except BaseException:
         ray.shutdown()
         raise
-    return Cluster(
-        address=address,
-        replicas=replicas,
-        replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
-        calls_per_replica=_calls_per_replica(),
-        mark="",
-    )
+    return Cluster(address=address, replicas=replicas)
 
 
 def remove(address: str, *, auth: Auth = "token") -> bool:
@@ -176,13 +176,7 @@ def join(address: str, *, folder: Path | None = None, auth: Auth = "token") -> C
     except (KeyError, ray.exceptions.RayError) as error:
         ray.shutdown()
         raise ReplicaUnavailable(f"No Longfold cluster answers at {address}: {error}") from error
-    return Cluster(
-        address=address,
-        replicas=max(1, _running(state)),
-        replica_address=ReplicaAddress(app=APP, deployment=DEPLOYMENT),
-        calls_per_replica=_calls_per_replica(),
-        mark="",
-    )
+    return Cluster(address=address, replicas=max(1, _running(state)))
 
 
 def deploy(placement: Placement, *, report: Report) -> int:
@@ -269,11 +263,6 @@ def replica_statuses() -> list[ReplicaStatus]:
     ]
     asked = [(name, _ask(name)) for name in sorted(names)]
     return [ReplicaStatus(name=name.rpartition("#")[2], stats=stats) for name, stats in asked]
-
-
-def _calls_per_replica() -> int:
-    known = [status.stats["capacity"] for status in replica_statuses() if status.stats]
-    return 2 * min(known) if known else CALLS_PER_REPLICA
 
 
 def _ask(name: str) -> Mapping[str, Any]:

@@ -124,41 +124,6 @@ def place_vllm(
     )
 
 
-def place_on_nodes(settings: Settings, profile: ModelProfile, gpus_of_nodes: Sequence[int]) -> Placement:
-    """How the nodes of a Ray cluster serve the model, from how many GPUs each has.
-
-    A replica per GPU or group of GPUs, none of which spans two nodes; without GPUs, as many as the settings say. What
-    GPUs elsewhere hold is not known here: a model that does not fit is found when it is loaded.
-    """
-    kv_cache_bytes = int(settings.kv_cache_gib * GIB) if settings.kv_cache_gib else None
-    groups = sum(gpus // settings.tensor_parallel for gpus in gpus_of_nodes)
-    if not any(gpus_of_nodes):
-        return place_vllm(
-            profile,
-            replicas=settings.replicas,
-            tensor_parallel=settings.tensor_parallel,
-            kv_cache_bytes=kv_cache_bytes,
-            cache_dir=settings.cache_dir,
-            devices=(),
-        )
-    if not groups or (settings.replicas or 0) > groups:
-        raise SettingInvalid(
-            f"{settings.replicas or 1} replicas of {settings.tensor_parallel} GPUs each were asked for, and the nodes "
-            f"have {', '.join(map(str, gpus_of_nodes))}: a replica's GPUs must be on one node. Lower LONGFOLD_REPLICAS "
-            "or LONGFOLD_TENSOR_PARALLEL."
-        )
-    elsewhere = Gpu(index=0, uuid="", name="GPU of a node", memory_bytes=0, free_bytes=0, compute_capability=0.0)
-    return place_vllm(
-        profile,
-        replicas=settings.replicas or groups,
-        tensor_parallel=settings.tensor_parallel,
-        kv_cache_bytes=kv_cache_bytes,
-        memory_share=settings.gpu_memory_share,
-        cache_dir=settings.cache_dir,
-        devices=[elsewhere] * sum(gpus_of_nodes),
-    )
-
-
 def usable_share(devices: Sequence[Gpu]) -> float:
     """The share of each GPU's memory that an engine may take: 0.9, or less where other programs use the GPU.
 
@@ -242,16 +207,36 @@ def cpu_environment() -> dict[str, str]:
 
 def place_model(settings: Settings, profile: ModelProfile) -> Placement:
     """How this machine serves the model. Raises as `place_vllm` does."""
-    room_gib = settings.kv_cache_gib
     devices = machine.devices()
     if settings.device == "gpu" and not devices:
         raise SettingInvalid(f"LONGFOLD_DEVICE is gpu, and there is none to use: {machine.no_device_reason()}.")
+    return _place(settings, profile, () if settings.device == "cpu" else devices, replicas=settings.replicas)
+
+
+def place_on_nodes(settings: Settings, profile: ModelProfile, gpus_of_nodes: Sequence[int]) -> Placement:
+    """How the nodes of a Ray cluster serve the model, from how many GPUs each has.
+
+    A replica per GPU or group of GPUs, none of which spans two nodes; without GPUs, as many as the settings say. What
+    GPUs elsewhere hold is not known here: a model that does not fit is found when it is loaded.
+    """
+    groups = sum(gpus // settings.tensor_parallel for gpus in gpus_of_nodes)
+    if any(gpus_of_nodes) and (not groups or (settings.replicas or 0) > groups):
+        raise SettingInvalid(
+            f"{settings.replicas or 1} replicas of {settings.tensor_parallel} GPUs each were asked for, and the nodes "
+            f"have {', '.join(map(str, gpus_of_nodes))}: a replica's GPUs must be on one node. Lower LONGFOLD_REPLICAS "
+            "or LONGFOLD_TENSOR_PARALLEL."
+        )
+    elsewhere = Gpu(index=0, uuid="", name="GPU of a node", memory_bytes=0, free_bytes=0, compute_capability=0.0)
+    return _place(settings, profile, [elsewhere] * sum(gpus_of_nodes), replicas=settings.replicas or groups or None)
+
+
+def _place(settings: Settings, profile: ModelProfile, devices: Sequence[Gpu], *, replicas: int | None) -> Placement:
     return place_vllm(
         profile,
-        replicas=settings.replicas,
+        replicas=replicas,
         tensor_parallel=settings.tensor_parallel,
-        kv_cache_bytes=int(room_gib * 2**30) if room_gib else None,
+        kv_cache_bytes=int(settings.kv_cache_gib * GIB) if settings.kv_cache_gib else None,
         memory_share=settings.gpu_memory_share,
         cache_dir=settings.cache_dir,
-        devices=() if settings.device == "cpu" else devices,
+        devices=devices,
     )

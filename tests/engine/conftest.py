@@ -26,7 +26,7 @@ class Served:
     model_path: Path
 
     def dispatcher(self) -> RayTaskDispatcher:
-        return RayTaskDispatcher(self.cluster.replica_address)
+        return self.cluster.dispatcher()
 
     def progress(self) -> dict[str, float]:
         (status,) = cluster.replica_statuses()

@@ -61,7 +61,7 @@ def main() -> None:
     started = ray_cluster.start(place(model, 1 << 29), folder=folder / "b", report=lambda _: None)
     try:
         report("started", replicas=started.replicas)
-        asyncio.run(lose_the_engine(RayTaskDispatcher(started.replica_address)))
+        asyncio.run(lose_the_engine(started.dispatcher()))
     finally:
         started.stop()
 

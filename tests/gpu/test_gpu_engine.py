@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from pipeline.documents.sample import bundled_document
 from pipeline.findings.confidence import Calibration, GateSettings
 from pipeline.front_door import ask
@@ -35,11 +34,7 @@ async def test_a_whole_document_is_read_on_every_gpu() -> None:
             resources = Resources(
                 tokenizer=Tokenizer.from_directory(path),
                 budget=TokenBudget(8192),
-                dispatcher=RayTaskDispatcher(
-                    running.replica_address,
-                    replicas=running.replicas,
-                    calls_per_replica=running.calls_per_replica,
-                ),
+                dispatcher=running.dispatcher(),
                 chunk_tokens=1500,
                 gate=GateSettings(enabled=True),
                 calibration=Calibration(keep_probability=0.0),

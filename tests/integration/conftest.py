@@ -47,12 +47,8 @@ class Rig:
     folder: Path
 
     def dispatcher(self, calls_per_replica: int = 32) -> RayTaskDispatcher:
-        return RayTaskDispatcher(
-            self.cluster.replica_address,
-            replicas=self.cluster.replicas,
-            calls_per_replica=calls_per_replica,
-            retry=RetryPolicy(first_wait_s=0.2, longest_wait_s=2.0),
-        )
+        retry = RetryPolicy(first_wait_s=0.2, longest_wait_s=2.0)
+        return self.cluster.dispatcher(calls_per_replica=calls_per_replica, retry=retry)
 
     def begun(self) -> list[tuple[int, int, str]]:
         """(number, pid, affinity) of every call that a replica began since the last `forget`."""

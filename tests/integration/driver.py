@@ -35,12 +35,7 @@ def essence(answer: Answer) -> str:
 
 
 def patient_dispatcher(joined: ray_cluster.Cluster) -> RayTaskDispatcher:
-    return RayTaskDispatcher(
-        joined.replica_address,
-        replicas=joined.replicas,
-        calls_per_replica=16,
-        retry=RetryPolicy(first_wait_s=0.2, longest_wait_s=2.0),
-    )
+    return joined.dispatcher(calls_per_replica=16, retry=RetryPolicy(first_wait_s=0.2, longest_wait_s=2.0))
 
 
 def main() -> None:

@@ -25,17 +25,16 @@ SERVED = Served(model_path="scripted", model_fingerprint="scripted-1", context_t
 ASK = """
 import asyncio, sys
 from pathlib import Path
-from pipeline.dispatch.ray_tasks import RayTaskDispatcher
 from pipeline.llm.complete import at_once
 from serving.cluster import daemon
 from tests.integration.conftest import make_call
 
-async def ask(address):
-    return [one.text for one in await at_once(map(RayTaskDispatcher(address).complete, map(make_call, range(5))))]
+async def ask(dispatcher):
+    return [one.text for one in await at_once(map(dispatcher.complete, map(make_call, range(5))))]
 
 folder = Path(sys.argv[1])
 joined = daemon.join(daemon.find(folder), folder)
-print(asyncio.run(ask(joined.replica_address)))
+print(asyncio.run(ask(joined.dispatcher())))
 joined.stop()
 record, replicas = daemon.status(folder)
 print(record.replicas, [replica.stats["progress"]["output_tokens"] > 0 for replica in replicas])

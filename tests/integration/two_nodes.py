@@ -38,12 +38,7 @@ async def ask(dispatcher: RayTaskDispatcher, count: int) -> int:
 
 def join(address: str) -> tuple[ray_cluster.Cluster, RayTaskDispatcher]:
     joined = ray_cluster.join(address, auth="disabled")
-    return joined, RayTaskDispatcher(
-        joined.replica_address,
-        replicas=joined.replicas,
-        calls_per_replica=joined.calls_per_replica,
-        retry=RetryPolicy(first_wait_s=0.2, longest_wait_s=1.0),
-    )
+    return joined, joined.dispatcher(retry=RetryPolicy(first_wait_s=0.2, longest_wait_s=1.0))
 
 
 def main() -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import OutOfMemory, SettingInvalid
-from pipeline.findings.confidence import Calibration, GateSettings
 from serving.machine import Gpu, visible_gpus
-from serving.models.dtype import Dtype
-from serving.models.profile import Geometry, ModelProfile
+from serving.models.profile import Geometry
 from serving.replicas.placement import (
     ENGINE_CACHES,
     Placement,
@@ -23,6 +21,7 @@ from serving.replicas.placement import (
 )
 from serving.session import check_served
 from serving.settings import Settings
+from tests.factories import make_profile
 
 GIB = 1 << 30
 
@@ -39,17 +38,10 @@ def gpu(index: int, *, total_gib: int = 80, free_gib: int | None = None) -> Gpu:
 
 
 EIGHT = [gpu(index) for index in range(8)]
-MODEL = ModelProfile(
-    path=Path("model"),
-    name="some-8b",
-    context_tokens=8192,
-    chunk_tokens=None,
-    geometry=Geometry(layers=32, heads=32, kv_heads=8, head_dim=128, stored_bytes=2, window_tokens=131_072),
-    dtype=Dtype(name="bfloat16", reason="given"),
+MODEL = make_profile(
     weights_bytes=16 * GIB,
-    gate=GateSettings(),
-    calibration=Calibration(),
-    fingerprint="model-1",
+    name="some-8b",
+    geometry=Geometry(layers=32, heads=32, kv_heads=8, head_dim=128, stored_bytes=2, window_tokens=131_072),
 )
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pipeline.errors import OutOfMemory
-from pipeline.findings.confidence import Calibration, GateSettings
-from serving.models.dtype import Dtype
-from serving.models.profile import Geometry, ModelProfile
 from serving.replicas.kv_cache import SHARE, USEFUL_TOKENS, fit_kv_cache
 from serving.replicas.router import replica_of
+from tests.factories import make_profile
 
 REPLICAS = ("a", "b", "c", "d")
 
@@ -30,27 +26,12 @@ def test_while_a_replica_is_away_most_lanes_keep_theirs(lost: str) -> None:
     assert {replica_of(lane, left) for lane in range(3)} == set(left)
 
 
-def profile(*, weights_bytes: int) -> ModelProfile:
-    return ModelProfile(
-        path=Path("model"),
-        name="model",
-        context_tokens=8192,
-        chunk_tokens=None,
-        geometry=Geometry(layers=28, heads=12, kv_heads=2, head_dim=128, stored_bytes=2, window_tokens=32_768),
-        dtype=Dtype(name="bfloat16", reason="given"),
-        weights_bytes=weights_bytes,
-        gate=GateSettings(),
-        calibration=Calibration(),
-        fingerprint="model-1",
-    )
-
-
 def test_the_kv_cache_takes_what_is_free_up_to_what_is_useful() -> None:
-    model = profile(weights_bytes=3 << 30)
+    model = make_profile(weights_bytes=3 << 30)
     assert fit_kv_cache(model, free_bytes=8 << 30) == int((2 << 30) * SHARE)
     assert fit_kv_cache(model, free_bytes=64 << 30) == USEFUL_TOKENS * 28_672
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_figures() -> None:
     with pytest.raises(OutOfMemory, match=r"needs 6\.2 GiB .* 4\.0 GiB are free"):
-        fit_kv_cache(profile(weights_bytes=3 << 30), free_bytes=4 << 30)
+        fit_kv_cache(make_profile(weights_bytes=3 << 30), free_bytes=4 << 30)
